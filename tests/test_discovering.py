@@ -445,6 +445,22 @@ def test_ends_are_found_where_counts_end_and_not_in_the_noise() -> None:
     assert wrong <= 6
 
 
+@pytest.mark.parametrize("windows", [(1, 2, 4), (1, 3, 12)])
+def test_a_window_is_seen_for_what_it_holds_and_not_for_its_empty_bins(windows: tuple[int, ...]) -> None:
+    counts = np.zeros(60)
+    counts[30:40] = 1000
+    counts[[26, 45]] = 400, 10  # of which the first is seen, and the bins around it are empty
+    assert find_ends(counts, 20, windows) == (26, 39)
+    assert find_ends(counts[::-1], 20, windows) == (20, 33)
+
+
+def test_a_small_share_at_an_end_is_left_out_where_that_is_sure() -> None:
+    counts = np.full(20, 100_000.0)
+    counts[[0, 1, 18, 19]] = 1000, 5000, 50_000, 3000
+    assert find_ends(counts, 20, (1, 2, 4)) == (1, 18)  # 1 000 and 3 000 are less than 0.3 %, 6 000 are not
+    assert find_ends(counts, 2000, (1, 2, 4)) == (2, 18)  # where 6 000 in two bins may be noise
+
+
 def test_dates_that_are_spread_over_decades_are_found() -> None:
     rng = np.random.default_rng(0)
     counts = rng.laplace(0, 25, 2412)

@@ -37,9 +37,11 @@ FRACTIONS = 0.01
 """Share of a column's numbers that may have a fraction where it is still said to be of whole numbers."""
 WINDOWS: dict[LineKind, tuple[int, ...]] = {"whole": (1, 2, 4), "number": (1, 2), "date": (1, 3, 12, 60, 120)}
 """Bins in a row that are looked at together: a column may be spread over many."""
-SURE, NEAR = 1e-3, 2.5
+SURE, NEAR = 1e-3, 3.0
 """The chance that anything is seen anywhere in a column that is not there; standard errors that a bin next to what was
 seen must have."""
+TAIL = 0.003
+"""Share of a column that may lie beyond either end."""
 MOST_BINS = 8
 EACH = 50
 """Whole numbers in a range that GROUP BY gives one by one."""
@@ -88,10 +90,19 @@ def _least_sum(bins: int, logarithm: float) -> float:
     return float(np.min((logarithm - bins * np.log1p(-s * s)) / s))
 
 
+def _near(bins: NDArray[np.int64]) -> NDArray[np.float64]:
+    """What so many bins next to what was seen must hold, for noise of scale 1.
+
+    The more bins are taken in, the worse it is if they are empty: a normal variable's chance falls with their square.
+    """
+    return np.asarray(np.sqrt(2 * bins * (NEAR**2 + 4 * np.log(bins))))
+
+
 def find_ends(counts: NDArray[np.float64], scale: float, windows: Sequence[int]) -> tuple[int, int] | None:
     """The first and the last bin that hold something, as far as noise of this scale lets it be seen; None if none."""
     sums = {w: np.convolve(counts, np.ones(w), "valid") for w in windows if w <= len(counts)}
     logarithm = float(np.log(sum(map(len, sums.values())) / SURE))
+    near = dict(zip(sums, scale * _near(np.array([*sums])), strict=True))
     low = high = -1
     for w, own in sums.items():
         seen = np.flatnonzero(own >= _least_sum(w, logarithm) * scale)
@@ -104,12 +115,24 @@ def find_ends(counts: NDArray[np.float64], scale: float, windows: Sequence[int])
         high = int(after[-1]) + w - 1 if len(after) else high
     if low < 0:
         return None
-    enough = {w: NEAR * scale * float(np.sqrt(2 * w)) for w in sums}
-    while more := next((w for w in sums if low >= w and counts[low - w : low].sum() >= enough[w]), 0):
+    while more := next((w for w in sums if low >= w and counts[low - w : low].sum() >= near[w]), 0):
         low -= more
-    while more := next((w for w in sums if counts[high + 1 : high + 1 + w].sum() >= enough[w]), 0):
+    while more := next((w for w in sums if counts[high + 1 : high + 1 + w].sum() >= near[w]), 0):
         high = min(len(counts) - 1, high + more)
-    return low, high
+    inside = counts[low : high + 1]
+    return low + _count_few(inside, scale), high - _count_few(inside[::-1], scale)
+
+
+def _count_few(counts: NDArray[np.float64], scale: float) -> int:
+    """How many of the first bins hold so little together that they are no part of a column.
+
+    A window of several bins is seen for what lies in any of them, and the others may be empty. Bins are left out as
+    long as all of them together may be noise, or are surely a small share of the column.
+    """
+    together = np.cumsum(counts)[:-1]
+    errors = scale * _near(np.arange(1, len(counts)))
+    enough = together >= np.maximum(errors, TAIL * counts.sum() - errors)
+    return int(np.argmax(enough)) if enough.any() else 0
 
 
 def found_line(kind: LineKind, counts: NDArray[np.float64], scale: float, known: Ends = (None, None)) -> Column | None:
