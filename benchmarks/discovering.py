@@ -1,10 +1,11 @@
-"""How well `discover` finds a domain: bounds, widths and values over many runs.
+"""How well `discover` finds a domain, and `check` finds what is wrong with one, over many runs.
 
-    python benchmarks/discovering.py --runs 20 [--sizes adult-domain.json] [--tables tables.py]
+    python benchmarks/discovering.py --runs 20 [--seed 1] [--sizes adult-domain.json] [--tables tables.py]
+    python benchmarks/discovering.py --checks 100
 
 `--sizes` is a JSON of columns and their sizes, from which 48 842 persons are invented with the skew of UCI Adult,
-labels as texts; without it, sizes of our own. `--tables` is a module with `flights(n)`, a dictionary of columns. Both
-are given as CSV files, which have no types: every column's kind is found too.
+labels as texts; without it, sizes of our own; `--seed` invents others. `--tables` is a module with `flights(n)`, a
+dictionary of columns. Both are given as CSV files, which have no types: every column's kind is found too.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import pandas as pd  # type: ignore[import-untyped]
 
 import batchdp
 from batchdp.domain import Listed
+from batchdp.release.checking import findings
 
 PERSONS = 48_842
 SIZES = {"age": 70, "job": 15, "weight": 100, "grade": 16, "gain": 100, "hours": 99, "country": 42, "sex": 2}
@@ -95,15 +97,74 @@ def measure(table: pd.DataFrame, runs: int, epsilon: float = 0.5, delta: float =
     }
 
 
+def visits(rows: int = 50_000, seed: int = 0) -> pd.DataFrame:
+    """Records to check: four visits a person, in two years, of which the last month is new."""
+    rng = np.random.default_rng(seed)
+    days = pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 731, rows), "D")
+    return pd.DataFrame(
+        {
+            "patient": rng.integers(0, rows // 4, rows),
+            "clinic": rng.choice([f"clinic {i}" for i in range(20)], rows),
+            "sex": rng.choice(["Male", "Female"], rows),
+            "day": days.strftime("%Y-%m-%d"),
+            "age": rng.integers(18, 91, rows),
+        }
+    )
+
+
+FITTING: dict[str, Any] = {
+    "table": "visits",
+    "privacy": {"unit": "patient", "rows_per_unit": 4},
+    "columns": {
+        "sex": {"values": ["Male", "Female"]},
+        "day": {"dates": ["2024-01-01", "2025-12-31"]},
+        "age": {"integers": [0, 120]},
+    },
+}
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "nothing": ({}, ""),
+    "misspelt values": (
+        {"columns": FITTING["columns"] | {"sex": {"values": [" Male", " Female"]}}},
+        "sex: next to none of the rows has one of the declared values",
+    ),
+    "dates that ended": (
+        {"columns": FITTING["columns"] | {"day": {"dates": ["2024-01-01", "2025-11-30"]}}},
+        "day: the range ended",
+    ),
+    "wrong unit": ({"privacy": {"unit": "clinic", "rows_per_unit": 4}}, "Hardly any rows are counted"),
+}
+"""What is wrong with a domain, and how its finding begins."""
+
+
+def checked(runs: int, epsilon: float = 0.1) -> dict[str, Any]:
+    """In how many runs a check says what is wrong, and in how many it says anything else."""
+    found = {name: {"runs": runs, "found": 0, "anything else said": 0} for name in WRONG}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, (change, said) in WRONG.items():
+            domain = FITTING | change
+            ledger = batchdp.Ledger.create(Path(folder) / f"{name}.db", epsilon=2 * epsilon * runs)
+            for seed in range(runs):
+                release = batchdp.check(domain, visits(seed=seed), epsilon=epsilon, ledger=ledger)
+                told = findings(release, domain)
+                found[name]["found"] += sum(bool(said) and one.startswith(said) for one in told)
+                found[name]["anything else said"] += sum(not said or not one.startswith(said) for one in told)
+    return found
+
+
 def main() -> None:
     """Print what was measured as JSON."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--sizes", type=Path)
     parser.add_argument("--tables", type=Path)
+    parser.add_argument("--seed", type=int, default=0, help="of the invented persons")
+    parser.add_argument("--checks", type=int, help="runs of check, in place of discover")
     given = parser.parse_args()
+    if given.checks is not None:
+        print(json.dumps(checked(given.checks), indent=1))
+        return
     sizes = SIZES if given.sizes is None else json.loads(given.sizes.read_text())
-    shown = {"people": measure(invented(sizes), given.runs)}
+    shown = {"people": measure(invented(sizes, seed=given.seed), given.runs)}
     if given.tables is not None:
         spec = importlib.util.spec_from_file_location("tables", given.tables)
         assert spec is not None

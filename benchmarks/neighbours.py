@@ -3,6 +3,7 @@
     python benchmarks/neighbours.py                                2 000 pairs an engine
     python benchmarks/neighbours.py --engine CSV --engine Polars --pairs 100
     python benchmarks/neighbours.py --seed 7 --engine Parquet      the pairs of a run that printed this seed
+    python benchmarks/neighbours.py --engine "finding, CSV"        as discover and check count them, 100 pairs
 
 The pairs of an engine are shared out among the ways to hand it a table: a file, a folder, a frame of objects, …
 
@@ -24,7 +25,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from boundary import ADAPTERS, joined
+from boundary import ADAPTERS, finding, joined
 from boundary.fuzzing import Tally, fuzz
 from boundary.joined import WAYS
 
@@ -47,6 +48,10 @@ ENGINES = {
 assert sorted(ADAPTERS) == sorted(name for ways in ENGINES.values() for name in ways)
 JOINED = {f"joins, {way}": way for way in WAYS}
 """Two tables with rows of the same persons, in every way to hand over both."""
+FINDING = {f"finding, {engine}": ways for engine, ways in ENGINES.items() if not engine.startswith("codes")}
+"""What `discover` and `check` count of a table, each pair of which takes a second."""
+FEWER = 20
+"""Times as few pairs of these."""
 SHOWN = 5
 """Failures of an engine that are printed."""
 LINE = "{:<28} {:>6} {:>8} {:>18} {:>9} {:>8}"
@@ -54,7 +59,7 @@ LINE = "{:<28} {:>6} {:>8} {:>18} {:>9} {:>8}"
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    names = [*ENGINES, *JOINED]
+    names = [*ENGINES, *JOINED, *FINDING]
     parser.add_argument("--engine", action="append", choices=names, metavar="NAME", help=", ".join(names))
     parser.add_argument("--pairs", type=int, default=2_000, help="of neighbours in each engine")
     parser.add_argument("--seed", type=int, help="of an earlier run; drawn if left out")
@@ -79,9 +84,11 @@ def tried(engine: str, seed: int, pairs: int) -> tuple[str, list[str]]:
     """One engine: its line of the table, and what failed."""
     started = time.monotonic()
     tallies: list[Tally] = []
-    for name in ENGINES.get(engine, (engine,)):
+    for name in ENGINES.get(engine, FINDING.get(engine, (engine,))):
         if engine in JOINED:
             tally = joined.fuzz(JOINED[engine], seed, pairs)
+        elif engine in FINDING:
+            tally = finding.fuzz(ADAPTERS[name], seed, -(-pairs // FEWER // len(FINDING[engine])))
         else:
             *_, tally = fuzz(ADAPTERS[name], seed, -(-pairs // len(ENGINES[engine])))
         tallies.append(tally)

@@ -20,7 +20,7 @@ from batchdp.accounting import least_threshold, threshold_delta
 from batchdp.domain import Dates, Domain, Integers, Listed, Numbers
 from batchdp.engines import open_table, prepare_count, prepare_values
 from batchdp.engines.derived import Derived
-from batchdp.errors import BatchDPError, BudgetError, LedgerError, ReleaseError, TableError
+from batchdp.errors import BatchDPError, BudgetError, DomainError, LedgerError, ReleaseError, TableError
 from batchdp.mechanism.measurement import Neighbours
 from batchdp.mechanism.sample import sample_independent
 from batchdp.mechanism.thresholds import threshold_for
@@ -127,6 +127,57 @@ def test_what_is_known_is_kept(tmp_path: Path) -> None:
     assert domain.columns["age"] == Domain.model_validate(known).columns["age"]
     assert domain.columns["sex"] == Domain.model_validate(known).columns["sex"]
     assert isinstance(domain.columns["cost"], Numbers)
+
+
+def test_what_the_schema_declares_is_used_and_costs_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "care.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("CREATE TYPE mood AS ENUM ('bad', 'good', 'CANARY')")
+        connection.execute(
+            "CREATE TABLE visits (mood mood, status_id text CHECK (status_id IN ('new', 'old')), "
+            "paid decimal(8, 2) CHECK (paid BETWEEN 0 AND 250.5), day date CHECK (day >= DATE '2020-01-15'), "
+            "age integer CHECK (age > 17), fit boolean, town text)"
+        )
+        connection.execute(
+            "INSERT INTO visits SELECT 'bad', 'new', i % 200, DATE '2020-01-20' + (i % 300)::INTEGER, 18 + i % 70, "
+            "true, 'Ulm' FROM range(6000) AS s(i)"
+        )
+    said: list[str] = []
+    books = ledger(tmp_path)
+    found = find(f"duckdb://{path}#visits", epsilon=4.0, delta=1e-6, ledger=books, tell=said.append)
+    mood, status, paid, day, age, fit, town = (
+        found.domain.columns[name] for name in ("mood", "status_id", "paid", "day", "age", "fit", "town")
+    )
+    assert isinstance(mood, Listed)
+    assert mood.values == ("bad", "good", "CANARY")  # though nobody has it
+    assert isinstance(status, Listed)
+    assert status.values == ("new", "old")
+    assert isinstance(paid, Numbers)
+    assert (paid.range, paid.step, paid.outside) == ((0, 250.5), 0.01, "clip")
+    assert isinstance(day, Dates)
+    assert str(day.dates[0]) == "2020-01-15"  # and the month's first day where nothing was said
+    assert "2020-10-31" <= str(day.dates[1]) <= "2021-02-28"
+    assert isinstance(age, Integers)
+    assert age.integers[0] == 18
+    assert 87 <= age.integers[1] <= 110
+    assert isinstance(fit, Listed)
+    assert isinstance(town, Listed)
+    assert town.values == ("Ulm",)
+    assert found.text.count("at no cost. Make sure that it was known without these data.") == 3
+    assert "From its ENUM type, at no cost." in found.text
+    assert "The schema declares 3 more, which cost nothing." in said
+    (entry,) = books.history()
+    assert entry.requested == 4.0
+
+
+def test_nothing_to_find_is_said_before_anything_is_spent(tmp_path: Path) -> None:
+    path = tmp_path / "care.duckdb"
+    with duckdb.connect(str(path)) as connection:
+        connection.execute("CREATE TABLE visits (fit boolean, age integer CHECK (age BETWEEN 0 AND 120))")
+    books = ledger(tmp_path)
+    with pytest.raises(DomainError, match="batchdp init drafts from the schema"):
+        batchdp.discover(f"duckdb://{path}#visits", epsilon=1.0, ledger=books)
+    assert books.history() == ()
 
 
 # ── refusals, and the order of things ──
@@ -392,6 +443,22 @@ def test_ends_are_found_where_counts_end_and_not_in_the_noise() -> None:
         assert ends is not None
         wrong += not (edges[ends[0]] <= 10 and edges[ends[1] + 1] >= 100 and edges[ends[1] + 1] <= 300)
     assert wrong <= 6
+
+
+@pytest.mark.parametrize("windows", [(1, 2, 4), (1, 3, 12)])
+def test_a_window_is_seen_for_what_it_holds_and_not_for_its_empty_bins(windows: tuple[int, ...]) -> None:
+    counts = np.zeros(60)
+    counts[30:40] = 1000
+    counts[[26, 45]] = 400, 10  # of which the first is seen, and the bins around it are empty
+    assert find_ends(counts, 20, windows) == (26, 39)
+    assert find_ends(counts[::-1], 20, windows) == (20, 33)
+
+
+def test_a_small_share_at_an_end_is_left_out_where_that_is_sure() -> None:
+    counts = np.full(20, 100_000.0)
+    counts[[0, 1, 18, 19]] = 1000, 5000, 50_000, 3000
+    assert find_ends(counts, 20, (1, 2, 4)) == (1, 18)  # 1 000 and 3 000 are less than 0.3 %, 6 000 are not
+    assert find_ends(counts, 2000, (1, 2, 4)) == (2, 18)  # where 6 000 in two bins may be noise
 
 
 def test_dates_that_are_spread_over_decades_are_found() -> None:

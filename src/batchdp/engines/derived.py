@@ -92,7 +92,8 @@ def _kind(column: Any, dialect: str) -> Any:
     def number(read: Any) -> Any:
         if dtype.is_integer():
             return _code(WHOLE)
-        inside = known(read)
+        # As a float, for a decimal may have no room for the ends, and an engine that compares them would fail.
+        inside = read.cast("float64") if dtype.is_decimal() else known(read)
         whole = is_whole(inside) & (inside >= -LARGEST) & (inside <= LARGEST)
         return ibis.ifelse(whole, _code(WHOLE), _code(NUMBER))
 

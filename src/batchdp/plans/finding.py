@@ -8,7 +8,9 @@ sides of 0, and the decades of our centuries.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
@@ -19,8 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.domain.columns import LARGEST, Column, Dates, Integers, Listed, Numbers
+from batchdp.domain.draft import MOST_STEPS, Described
 
 LineKind = Literal["whole", "number", "date"]
+Ends = tuple[Any, Any]
+"""The lowest and the highest value, each of which may be None: not known."""
 KINDS = 4
 """Kinds of values that the first batch tells apart, by `engines.derived`: whole, number, day, other."""
 FIRST_MONTH, LAST_MONTH = 12 * 1900 + 1, 12 * 2100 + 12
@@ -32,9 +37,11 @@ FRACTIONS = 0.01
 """Share of a column's numbers that may have a fraction where it is still said to be of whole numbers."""
 WINDOWS: dict[LineKind, tuple[int, ...]] = {"whole": (1, 2, 4), "number": (1, 2), "date": (1, 3, 12, 60, 120)}
 """Bins in a row that are looked at together: a column may be spread over many."""
-SURE, NEAR = 1e-3, 2.5
+SURE, NEAR = 1e-3, 3.0
 """The chance that anything is seen anywhere in a column that is not there; standard errors that a bin next to what was
 seen must have."""
+TAIL = 0.003
+"""Share of a column that may lie beyond either end."""
 MOST_BINS = 8
 EACH = 50
 """Whole numbers in a range that GROUP BY gives one by one."""
@@ -83,10 +90,19 @@ def _least_sum(bins: int, logarithm: float) -> float:
     return float(np.min((logarithm - bins * np.log1p(-s * s)) / s))
 
 
+def _near(bins: NDArray[np.int64]) -> NDArray[np.float64]:
+    """What so many bins next to what was seen must hold, for noise of scale 1.
+
+    The more bins are taken in, the worse it is if they are empty: a normal variable's chance falls with their square.
+    """
+    return np.asarray(np.sqrt(2 * bins * (NEAR**2 + 4 * np.log(bins))))
+
+
 def find_ends(counts: NDArray[np.float64], scale: float, windows: Sequence[int]) -> tuple[int, int] | None:
     """The first and the last bin that hold something, as far as noise of this scale lets it be seen; None if none."""
     sums = {w: np.convolve(counts, np.ones(w), "valid") for w in windows if w <= len(counts)}
     logarithm = float(np.log(sum(map(len, sums.values())) / SURE))
+    near = dict(zip(sums, scale * _near(np.array([*sums])), strict=True))
     low = high = -1
     for w, own in sums.items():
         seen = np.flatnonzero(own >= _least_sum(w, logarithm) * scale)
@@ -99,30 +115,75 @@ def find_ends(counts: NDArray[np.float64], scale: float, windows: Sequence[int])
         high = int(after[-1]) + w - 1 if len(after) else high
     if low < 0:
         return None
-    enough = {w: NEAR * scale * float(np.sqrt(2 * w)) for w in sums}
-    while more := next((w for w in sums if low >= w and counts[low - w : low].sum() >= enough[w]), 0):
+    while more := next((w for w in sums if low >= w and counts[low - w : low].sum() >= near[w]), 0):
         low -= more
-    while more := next((w for w in sums if counts[high + 1 : high + 1 + w].sum() >= enough[w]), 0):
+    while more := next((w for w in sums if counts[high + 1 : high + 1 + w].sum() >= near[w]), 0):
         high = min(len(counts) - 1, high + more)
-    return low, high
+    inside = counts[low : high + 1]
+    return low + _count_few(inside, scale), high - _count_few(inside[::-1], scale)
 
 
-def found_line(kind: LineKind, counts: NDArray[np.float64], scale: float) -> Column | None:
-    """The column as its noisy counts show it; None where nothing can be seen."""
+def _count_few(counts: NDArray[np.float64], scale: float) -> int:
+    """How many of the first bins hold so little together that they are no part of a column.
+
+    A window of several bins is seen for what lies in any of them, and the others may be empty. Bins are left out as
+    long as all of them together may be noise, or are surely a small share of the column.
+    """
+    together = np.cumsum(counts)[:-1]
+    errors = scale * _near(np.arange(1, len(counts)))
+    enough = together >= np.maximum(errors, TAIL * counts.sum() - errors)
+    return int(np.argmax(enough)) if enough.any() else 0
+
+
+def found_line(kind: LineKind, counts: NDArray[np.float64], scale: float, known: Ends = (None, None)) -> Column | None:
+    """The column as its noisy counts show it, within the ends that are known; None where nothing can be seen."""
     ends = find_ends(counts, scale, WINDOWS[kind])
     if ends is None:
         return None
     if kind == "date":
         first, after = (_first_day(FIRST_MONTH + place) for place in (ends[0], ends[1] + 1))
-        return Dates(dates=(first, after - timedelta(days=1)), bins=_years(first, after))
+        return line_between(kind, *_within((first, after - timedelta(days=1)), known))
     edges = edges_of(kind)
     low, high = edges[ends[0]], edges[ends[1] + 1]
-    bins = _round_bins(low, high)
     if kind == "whole":
-        top = max(int(low), int(high) - 1) if high < LARGEST else LARGEST
-        each = top - low < EACH
-        return Integers(integers=(int(low), top), bins=None if each else bins, outside="clip")
-    return Numbers(range=(low, high), bins=bins, step=_step(low, high), outside="clip")
+        high = max(int(low), int(high) - 1) if high < LARGEST else LARGEST
+    return line_between(kind, *_within((low, high), known))
+
+
+def _within(found: tuple[Any, Any], known: Ends) -> tuple[Any, Any]:
+    """What was found, cut off at the ends that are known; where nothing is left, as it was found."""
+    low, high = (end if own is None else own for end, own in zip(found, known, strict=True))
+    low, high = max(found[0], low), min(found[1], high)
+    return (low, high) if low < high else found
+
+
+def declared_by(column: Described) -> Column | None:
+    """The column as its schema declares it: by a list, or by both ends; None where it does not say enough."""
+    kind, ends = column.kind, (column.low, column.high)
+    with suppress(ValueError):
+        if column.values:
+            return Listed(values=column.values)
+        if kind in ("whole", "number", "date") and None not in ends and column.low < column.high:  # type: ignore[operator]
+            digits = column.step if column.step is not None and _are_multiples(ends, column.step) else None
+            return line_between(kind, *ends, digits)
+    return None
+
+
+def _are_multiples(ends: Ends, step: float) -> bool:
+    low, high = ends
+    return high - low <= MOST_STEPS * step and not any(Decimal(str(end)) % Decimal(str(step)) for end in ends)
+
+
+def line_between(kind: LineKind, low: Any, high: Any, step: float | None = None) -> Column:
+    """A column of numbers or dates with these ends, its groups, and its steps."""
+    if kind == "date":
+        return Dates(dates=(low, high), bins=_years(low, high + timedelta(days=1)))
+    if kind == "whole":
+        low, high = math.floor(low), math.ceil(high)
+        bins = None if high - low < EACH else _round_bins(low, high + 1)
+        return Integers(integers=(low, high), bins=bins, outside="clip")
+    step = _step(low, high) if step is None else step
+    return Numbers(range=(low, high), bins=_round_bins(low, high), step=step, outside="clip")
 
 
 def _round_bins(low: float, high: float) -> tuple[Any, ...]:

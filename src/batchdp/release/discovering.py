@@ -12,41 +12,33 @@ import tempfile
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from batchdp.domain import Column, Domain, Listed, as_domain
-from batchdp.domain.columns import Dates, Numbers, fold, plain_name
-from batchdp.domain.domain import Database, Protection, read_domain
-from batchdp.domain.draft import Described, is_identifier, problem_of_name
+from batchdp.domain import Column, Domain, Listed
+from batchdp.domain.domain import read_domain
+from batchdp.domain.draft import Described
 from batchdp.domain.found import is_declarable, shown_name, spend, write_found
 from batchdp.errors import DomainError, LedgerError, ReleaseError
 from batchdp.ledger import AnyLedger, Ledger, Reservation, StoredRelease, as_ledger
-from batchdp.mechanism.conversion import exact_delta
-from batchdp.mechanism.measurement import Neighbours, Relation
+from batchdp.mechanism.measurement import Relation
 from batchdp.mechanism.sample import sample_independent
-from batchdp.mechanism.thresholds import Threshold, threshold_for
 from batchdp.plans import plan
 from batchdp.plans.finding import Kinds, LineKind, found_line, kind_column, line_column, propose_cap, rows_column
-from batchdp.plans.planned import declared_neighbours
-from batchdp.privacy import LAPLACE, Amount, Budget, round_down, shortest
+from batchdp.privacy import LAPLACE, Amount, Budget
 from batchdp.progress import Progress
 from batchdp.release.answering import Confirm, answer, cost_of_budget, paid, uninterrupted
 from batchdp.release.release import Release
+from batchdp.release.sought import AnyDomain, Search, prepare
 from batchdp.release.verify import digest_of
 
 FORMAT = "batchdp-domain-0.3"
-FOR_KINDS = Fraction(8, 100)
-"""Of ε, for what kind of values every column has."""
-LINE_WEIGHT = 2
-"""Of what is left: so many times as much for a column of numbers or dates as for one of texts."""
 REPORT = "finding a domain"
-
-AnyDomain = Domain | Mapping[str, Any] | str | Path
+SAID = "From {origin}, at no cost. Make sure that it was known without these data."
 
 
 class _NothingFoundError(ReleaseError):
@@ -61,72 +53,6 @@ class Discovery:
     text: str
     """The domain file, with comments that say how each column was found and what it cost."""
     release_id: str
-
-
-@dataclass(frozen=True)
-class Search:
-    """What is to be found, by the schema and the arguments alone."""
-
-    table: Any
-    name: str
-    privacy: Protection
-    known: Mapping[str, Column]
-    asked: tuple[Described, ...]
-    """Columns whose values nobody knows."""
-    left_out: tuple[str, ...]
-    epsilon: Fraction
-    delta: Fraction | None
-    types: Mapping[str, Column] = field(repr=False)
-    """All columns that are looked at, each as something that its type can be read as."""
-
-    @property
-    def neighbours(self) -> Neighbours:
-        """Whose privacy."""
-        return declared_neighbours(Domain(table=self.name, privacy=self.privacy, columns=dict(self.types)))
-
-    def splits(self, lines: int, texts: int) -> tuple[Fraction, Fraction, Fraction]:
-        """Parts of ε: for kinds, for all lines together, for one column of texts; each a decimal number, rounded down.
-
-        Args:
-            lines: columns of numbers or dates, and the rows of units.
-            texts: columns of texts.
-        """
-        kinds = shortest(round_down(self.epsilon * FOR_KINDS))
-        rest, weights = self.epsilon - kinds, LINE_WEIGHT * lines + texts
-        if not weights:
-            return kinds, Fraction(0), Fraction(0)
-        line = shortest(round_down(rest * LINE_WEIGHT * lines / weights)) if lines else Fraction(0)
-        return kinds, line, shortest(round_down((rest - line) / texts)) if texts else Fraction(0)
-
-    def threshold(self, texts: int, epsilon: Fraction) -> Threshold:
-        """Of each of so many columns of texts."""
-        assert self.delta is not None
-        return threshold_for(epsilon, shortest(round_down(self.delta / texts)), self.neighbours)
-
-    @property
-    def outlook(self) -> tuple[str, ...]:
-        """What it will cost and find, in sentences, before anything is charged or read."""
-        texts = sum(one.kind in ("text", "unknown") for one in self.asked)
-        sure = sum(one.kind == "text" for one in self.asked)
-        lines = len(self.asked) - sure + bool(self.privacy.unit)
-        said = [f"{len(self.asked)} columns are looked at, for {spend(float(self.epsilon), float(self.delta or 0))}."]
-        if texts and self.delta is None:
-            said.append("Without delta no values of texts are found; these columns are left to you, by name.")
-        elif texts:
-            few, many = max(1, sure), texts
-            least = self.threshold(few, self.splits(len(self.asked) - few, few)[2]).least
-            most = self.threshold(many, self.splits(lines - texts + sure, many)[2]).least
-            between = f"{least:,}" if least == most else f"{min(least, most):,} to {max(least, most):,}"
-            by = "" if least == most else ", by how many columns are texts"
-            said.append(f"A value of a text is found if about {between} persons have it{by}.")
-        called = [one for one in self.left_out if "called like an id" in one]
-        if called and self.privacy.unit is None:
-            said.append("Every row is taken for a person: give the unit, if one person can have several rows.")
-        if lines:
-            part = self.splits(lines, sure)[1]
-            rows = float(12 * lines * self.neighbours.factor / part)
-            said.append(f"A bound of a number or a date is found where about {rows:,.0f} rows or more lie in a bin.")
-        return tuple(said)
 
 
 def discover(
@@ -259,73 +185,6 @@ def _again(stored: Any, identity: str) -> Discovery:
         ) from None
 
 
-def prepare(
-    table: Any,
-    epsilon: Amount,
-    delta: Amount | None,
-    privacy: Mapping[str, Any],
-    domain: AnyDomain | None,
-    name: str | None,
-    *,
-    header: bool = False,
-) -> Search:
-    """What is to be found, by the names and types of the table's columns."""
-    from batchdp.engines.schema import describe_table, name_table
-
-    known = None if domain is None else as_domain(domain)  # type: ignore[arg-type]
-    if isinstance(known, Database):
-        raise DomainError("domain describes several tables; discover each by itself")
-    budget = Budget(LAPLACE, epsilon)
-    called = name or (known.table if known is not None else plain_name(name_table(table)))
-    held = Protection() if known is None else known.privacy
-    given = {key: value for key, value in privacy.items() if value is not None}
-    protection = Protection.model_validate(held.model_dump() | given)
-    declared = dict(known.columns) if known is not None else {}
-    kept, left_out = _sort_out(describe_table(table, called, has_header=header), declared, protection.unit)
-    if not any(one.kind != "boolean" for one in kept):
-        raise DomainError("table has no column of which anything could be found; declare them in a domain file")
-    asked = tuple(one for one in kept if one.kind != "boolean")
-    declared |= {one.name: Listed(values=(True, False)) for one in kept if one.kind == "boolean"}
-    types = {one.name: _readable(one) for one in asked}
-    exact = None if delta is None else exact_delta(delta)
-    return Search(
-        table, called, protection, declared, asked, tuple(left_out), shortest(round_down(budget.amount)), exact, types
-    )
-
-
-def _sort_out(
-    columns: Sequence[Described], declared: Mapping[str, Column], unit: str | None
-) -> tuple[list[Described], list[str]]:
-    """The columns to look at, and why not the others."""
-    kept, left_out = [], []
-    taken = [fold(one.name) for one in columns]
-    apart = {fold(name) for name in declared} | ({fold(unit)} if unit else set())
-    for one in columns:
-        reason = None
-        if fold(one.name) in apart:
-            continue
-        if taken.count(fold(one.name)) > 1:
-            reason = "several columns have this name, upper or lower case"
-        elif one.kind == "other":
-            reason = "no kind of column fits its type"
-        elif is_identifier(one.name):
-            reason = "it is called like an id; if it is none, rename it, or declare it"
-        else:
-            reason = problem_of_name(one.name)
-        if reason is None:
-            kept.append(one)
-        else:
-            left_out.append(f"{shown_name(one.name)}: {reason}")
-    return kept, left_out
-
-
-def _readable(column: Described) -> Column:
-    """A declaration that a column of this type can be read by, whatever it holds."""
-    if column.kind in ("number", "whole"):
-        return Numbers(range=(0, 1))
-    return Dates(dates=("1900-01-01", "2100-12-31")) if column.kind == "date" else Listed(values=("A",))  # type: ignore[arg-type]
-
-
 def _own_ledger(folder: Path, search: Search) -> Ledger:
     """A ledger that holds what was paid for, and no more."""
     path, epsilon = folder / "paid.db", search.epsilon
@@ -357,7 +216,7 @@ class _Steps:
     def find(self, kinds: Mapping[str, Kinds]) -> str:
         """The file."""
         search = self.search
-        how: dict[str, list[str]] = {}
+        how = {name: [SAID.format(origin=origin)] for name, origin in search.declared.items()}
         left_out = list(search.left_out)
         sorted_ = {one.name: _kind_of(one, kinds[one.name]) for one in search.asked}
         lines = {name: kind for name, kind in sorted_.items() if kind in ("whole", "number", "date")}
@@ -371,7 +230,7 @@ class _Steps:
         columns = dict(search.known)
         cap = self._lines(lines, for_lines, columns, how, left_out)
         self._texts(texts, for_text, columns, how, left_out)
-        for name in how:
+        for name in kinds.keys() & how.keys():
             how[name].append(f"About {100 * kinds[name].share_missing():.0f} % of the rows are NULL.")
         order = [one.name for one in search.asked]
         columns = dict(sorted(columns.items(), key=lambda item: order.index(item[0]) if item[0] in order else -1))
@@ -408,7 +267,8 @@ class _Steps:
         release = self._answer(asked, derived, epsilon)
         for i, (name, kind) in enumerate(lines.items()):
             scale = _error(release, f"c{i}") / np.sqrt(2)
-            found = found_line(kind, _values(release, f"c{i}")[:-2], scale)
+            known = next((one.low, one.high) for one in self.search.asked if one.name == name)
+            found = found_line(kind, _values(release, f"c{i}")[:-2], scale, known)
             if found is None:
                 left_out.append(f"{shown_name(name)}: no bound can be seen with so little of the budget")
                 continue
