@@ -121,6 +121,17 @@ def test_every_fence_is_of_a_known_kind(page: Path) -> None:
     assert len(re.findall(r"^```", page.read_text(), re.MULTILINE)) % 2 == 0
 
 
+LOOKED_UP = {DOCS / "reference" / "api.md", DOCS / "reference" / "cli.md", DOCS / "reproduction.md"}
+TEN_MINUTES = 2_200
+"""Words that are read in ten minutes."""
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in LOOKED_UP], ids=relative)
+def test_a_page_is_read_in_ten_minutes(page: Path) -> None:
+    text = re.sub(r"^```.*?^```$|\]\([^)]*\)", " ", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    assert len(re.findall(r"[^\W_]\S*", text)) <= TEN_MINUTES, "split it"
+
+
 def test_the_site_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
     """Scripts, styles, fonts and pictures are its own; only links lead out."""
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
