@@ -19,9 +19,26 @@ from typing import Any
 
 import batchdp
 from batchdp.errors import BatchDPError
+from batchdp.release.beside import Beside
+from batchdp.strategies.strategy import FactoredStrategy
 
 PAGES = Path(__file__).parent.parent / "docs" / "reference"
+EXAMPLES = Path(__file__).parent / "reference_examples.md"
+"""What is shown below an entry, under its name; the first section stands at the top of the page."""
+SHARED = {"Beside": Beside, "FactoredStrategy": FactoredStrategy}
+"""Classes that are not public, whose fields public ones have."""
 MADE = "<!-- Made from the code by tests/reference.py; change the docstrings and run it again. -->"
+MADE_BY = {
+    "Plan": ("plan", "plan_for", "load_plan"),
+    "KroneckerWorkload": ("workloads",),
+    "ResidualStrategy": ("optimize",),
+    "MarginalStrategy": ("optimize",),
+    "Release": ("answer", "check", "combine", "load_release"),
+    "Consistent": ("Release",),
+    "Records": ("draw_records",),
+    "Answer": ("Release",),
+}
+"""Where values come from that are not made by hand."""
 SECTIONS: dict[str, tuple[str, ...]] = {
     "From SQL to answers": (
         "plan",
@@ -35,8 +52,8 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "outlook",
         "audit",
     ),
-    "Looking and publishing": ("change", "report", "report_plan", "report_records", "export", "dossier", "verify"),
-    "Synthetic records": ("draw_records", "records_memory"),
+    "Looking and publishing": ("change", "report", "report_plan", "export", "dossier", "verify"),
+    "Synthetic records": ("draw_records", "report_records", "records_memory"),
     "Files": ("load_domain", "load_plan", "load_release", "load_strategy"),
     "Own matrices": ("optimize", "ShapeLimits", "low_rank", "compare", "STRATEGIES", "workloads", "bounds"),
     "Values": (
@@ -69,12 +86,27 @@ def api() -> str:
     listed = {name for names in SECTIONS.values() for name in names} | set(errors)
     if listed != set(batchdp.__all__):
         raise SystemExit(f"SECTIONS must list {sorted(listed ^ set(batchdp.__all__))}")
-    parts = [MADE, "# Python reference", "Everything in `batchdp`; `import batchdp` and use it as `batchdp.name`."]
+    examples = read_examples()
+    parts = [
+        MADE,
+        "# Python reference",
+        "Everything in `batchdp`; `import batchdp` and use it as `batchdp.name`. The examples run from top to bottom.",
+        examples.pop("Shared by the examples"),
+    ]
     for section, names in SECTIONS.items():
         parts.append(f"## {section}")
         for name in names:
             parts += _errors() if section == "Errors" else _entry(name, getattr(batchdp, name))
+            parts += [examples.pop(name)] if name in examples else []
+    if examples:
+        raise SystemExit(f"{EXAMPLES.name} has examples of nothing: {sorted(examples)}")
     return _page(parts)
+
+
+def read_examples() -> dict[str, str]:
+    """The sections of the file of examples, by their headings."""
+    sections = re.split(r"^## (.*)$", EXAMPLES.read_text(), flags=re.MULTILINE)[1:]
+    return {name: text.strip() for name, text in zip(sections[::2], sections[1::2], strict=True)}
 
 
 def _entry(name: str, thing: Any) -> list[str]:
@@ -95,9 +127,15 @@ def _entry(name: str, thing: Any) -> list[str]:
 
 def _class(name: str, cls: type) -> list[str]:
     parts = [f"### {name}"]
-    if dataclasses.is_dataclass(cls) or "__init__" in vars(cls):
-        parts.append(_signature(name, cls))
-    parts.append(_text(cls))
+    if name in MADE_BY:
+        made_by = ", ".join(f"[`{maker}`](#{maker.lower()})" for maker in MADE_BY[name])
+        text, _, fields_of = _text(cls).partition("\n\n- ")
+        parts += [text, f"Returned by {made_by}; not meant to be made by hand."]
+        parts += [f"- {fields_of}"] * bool(fields_of)
+    else:
+        if dataclasses.is_dataclass(cls) or "__init__" in vars(cls):
+            parts.append(_signature(name, cls))
+        parts.append(_text(cls))
     comments = _comments(cls)
     fields = [field.name for field in dataclasses.fields(cls)] if dataclasses.is_dataclass(cls) else []
     fields += list(getattr(cls, "model_fields", {}))
@@ -153,7 +191,7 @@ def _call(name: str, function: Any) -> str:
         if parameter.kind is parameter.KEYWORD_ONLY and not starred:
             shown.append("*")
             starred = True
-        shown.append(key if parameter.default is parameter.empty else f"{key}={parameter.default!r}")
+        shown.append(key if parameter.default is parameter.empty else f"{key}={_shown(parameter.default)}")
     return f"{name}({', '.join(shown)})"
 
 
@@ -173,6 +211,10 @@ def _signature(name: str, thing: Any) -> str:
 
 
 def _shown(default: Any) -> str:
+    if isinstance(default, Enum):
+        return f"{type(default).__name__}.{default.name}"
+    if inspect.isbuiltin(default) or inspect.isfunction(default):
+        return default.__name__
     return f"{type(default).__name__}()" if dataclasses.is_dataclass(default) else repr(default)
 
 
@@ -185,16 +227,35 @@ def _first(thing: Any) -> str:
 
 
 def _text(thing: Any) -> str:
-    """The docstring, its arguments as a list."""
-    text, _, arguments = _doc(thing).partition("\nArgs:\n")
-    if not arguments:
+    """The docstring, one bullet an argument, in the order of the signature."""
+    text, meanings = arguments_of(thing)
+    if not meanings:
         return text
-    items = re.split(r"\n(?=\S)", textwrap.dedent(arguments))
-    listed = []
-    for item in items:
+    known = list(inspect.signature(thing).parameters)
+    if sorted(known) != sorted(meanings):
+        raise SystemExit(f"{thing.__name__}: the docstring must have {sorted(set(known) ^ set(meanings))}")
+    return f"{text.rstrip()}\n\n" + "\n".join(f"- `{name}`: {meanings[name]}" for name in known)
+
+
+def arguments_of(thing: Any) -> tuple[str, dict[str, str]]:
+    """A docstring without its arguments, and what it says of each."""
+    text, _, arguments = _doc(thing).partition("\nArgs:\n")
+    meanings: dict[str, str] = {}
+    for item in re.split(r"\n(?=\S)", textwrap.dedent(arguments)) if arguments else ():
         names, _, meaning = " ".join(item.split()).partition(": ")
-        listed.append(f"- {', '.join(f'`{name}`' for name in names.split(', '))}: {meaning}")
-    return f"{text.rstrip()}\n\n" + "\n".join(listed)
+        for name in names.split(", "):
+            meanings[name] = _referred(name, meaning)
+    return text, meanings
+
+
+def _referred(name: str, meaning: str) -> str:
+    """The text, where it says "as in" something: with a link to that, or what is said there if it is not public."""
+    found = re.search(r"as in `(\w+)`", meaning)
+    if found is None:
+        return meaning
+    if found[1] in SHARED:
+        return meaning.replace(found[0], arguments_of(SHARED[found[1]])[1][name].rstrip("."))
+    return meaning.replace(found[0], f"as in [`{found[1]}`](#{found[1].lower()})")
 
 
 # ── command line ──

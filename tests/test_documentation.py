@@ -22,6 +22,9 @@ from pathlib import Path
 
 import pytest
 
+from browser import MISSING, chromium, show
+from needs import need
+
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("**/*.md"))]
@@ -121,14 +124,56 @@ def test_every_fence_is_of_a_known_kind(page: Path) -> None:
     assert len(re.findall(r"^```", page.read_text(), re.MULTILINE)) % 2 == 0
 
 
-def test_the_site_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
-    """Scripts, styles, fonts and pictures are its own; only links lead out."""
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+LOOKED_UP = {DOCS / "reference" / "api.md", DOCS / "reference" / "cli.md", DOCS / "reproduction.md"}
+TEN_MINUTES = 2_200
+"""Words that are read in ten minutes."""
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in LOOKED_UP], ids=relative)
+def test_a_page_is_read_in_ten_minutes(page: Path) -> None:
+    text = re.sub(r"^```.*?^```$|\]\([^)]*\)", " ", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    assert len(re.findall(r"[^\W_]\S*", text)) <= TEN_MINUTES, "split it"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All pages, built strictly: every link and anchor leads somewhere."""
+    folder = tmp_path_factory.mktemp("docs") / "site"
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    pages = sorted((tmp_path / "site").rglob("*.html"))
+    return folder
+
+
+@pytest.mark.xdist_group("site")
+def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:
+    """Scripts, styles, fonts and pictures are its own; only links lead out."""
+    pages = sorted(site.rglob("*.html"))
     assert len(pages) > len(PAGES) // 2
     loaded = re.compile(r"<(?:script|img|iframe|source)[^>]*\ssrc=\"?(?:https?:)?//|<link[^>]*href=\"?(?:https?:)?//")
     assert [page.name for page in pages if loaded.search(page.read_text())] == []
-    styles = (tmp_path / "site").rglob("*.css")
-    assert [style.name for style in styles if re.search(r"(?:@import|url\()[^;)]*//", style.read_text())] == []
+    assert [
+        style.name for style in site.rglob("*.css") if re.search(r"(?:@import|url\()[^;)]*//", style.read_text())
+    ] == []
+
+
+SEARCHED = """
+const [word, done] = arguments;
+document.querySelector('[data-md-toggle=search]').click();
+const field = document.querySelector('input.md-search__input');
+field.focus();
+field.value = word;
+field.dispatchEvent(new Event('input', { bubbles: true }));
+const found = () => [...document.querySelectorAll('.md-search-result__item h1')].map(title => title.innerText);
+const look = () => found().length ? done(found()) : setTimeout(look, 50);
+look();
+"""
+
+
+@pytest.mark.xdist_group("site")
+@pytest.mark.parametrize("page", ["index.html", "reference/api.html"])
+def test_search_works_in_a_page_that_was_opened_from_a_folder(site: Path, page: str) -> None:
+    need("browser", missing=MISSING)
+    with chromium() as browser:
+        show(browser, site / page)
+        assert "Choosing rows_per_unit" in browser.execute_async_script(SEARCHED, "rows_per_unit")

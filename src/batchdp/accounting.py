@@ -1,5 +1,5 @@
 """What noise costs in each currency (ε, ρ, μ²), and which (ε, δ) it stands for: bounds that are proven, rounded the
-safe way. docs/accounting.md has the proofs.
+safe way. docs/accounting-proofs.md has the proofs.
 
 Numbers have 80 decimal digits here. Each comes from some thousand additions, products, quotients, roots, exponentials
 and logarithms of positive numbers, which the standard rounds to the nearest: it is right to 10⁻⁷⁰ of itself. The few

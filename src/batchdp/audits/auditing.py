@@ -41,7 +41,13 @@ def audit(
     max_rows: int | None = None,
     runs: int = RUNS,
 ) -> Audit:
-    """Check exactly, then attack, what `answer` would release with the same arguments; no data is read."""
+    """Check what `answer` would release with the same arguments, exactly, then attack it. No data is read.
+
+    Args:
+        planned: the plan or strategy that would be released.
+        epsilon, rho, neighbours, rows_per_unit, max_rows: as in `answer`.
+        runs: how often the mechanism runs on each of two neighbours in the attack.
+    """
     strategy, whose, cap = settle(planned, neighbours, rows_per_unit, max_rows)
     budget = Budget.of(strategy.noise, epsilon=epsilon, rho=rho)
     made = prepare(strategy, whose, budget, cap)

@@ -253,7 +253,12 @@ def database_of(tables: dict[str, Domain], like: Domain, relations: tuple[Any, .
 
 
 def load_domain(path: str | os.PathLike[str], *, start: date | None = None) -> Domain:
-    """The domain in a TOML file; its dates in months begin at `start`, if that is given."""
+    """Read the domain in a TOML file.
+
+    Args:
+        path: the file.
+        start: the day on which dates that are given as a first day and months begin; as in the file if left out.
+    """
     text = read_text(path, "the domain file ", LARGEST_FILE, TOO_LARGE, DomainError)
     return read_domain(text, source=str(path), start=start, folder=Path(path).parent)
 

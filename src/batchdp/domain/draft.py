@@ -131,7 +131,7 @@ def _draft_line(column: Described, kind: ColumnType, grouping: str | None) -> It
     if kind == "number":
         yield _comment(f"bins = {bins}", "EDIT: lower edges of the groups of GROUP BY")
     elif "," in bins:
-        yield _comment(f"# bins = {bins}", "lower edges, if GROUP BY shall give groups")
+        yield _comment(f"# bins = {bins}", "lower edges of groups, for GROUP BY")
     if grouping is not None and "," in halves:
         yield _draft_grouping(grouping, halves)
     if kind == "number" and (step := _draft_step(column, low, high)) is not None:

@@ -98,31 +98,32 @@ def optimize(
     limits: ShapeLimits = DEFAULT,
     progress: Progress | None = None,
 ) -> Strategy:
-    """The strategy with the least expected error that can be found.
+    """Find the strategy with the least expected error.
 
     Args:
-        workload: W, as an array, scipy.sparse matrix or `Workload`; its weights weigh the queries' errors. The strategy
-            of a batch over many columns is in factors, as the batch is, and never multiplied out.
-        privacy: "pure" for ε-differential privacy with Laplace noise, by a portfolio of methods; "zcdp" for Gaussian
-            noise, where the optimum is exact to a duality gap of `tolerance`; "auto" for whichever has the smaller
-            error at the same (`epsilon`, `delta`), with the reason in the strategy's `reason`.
+        workload: W, as an array, a scipy.sparse matrix or a `Workload`; its weights weigh the queries' errors. The
+            strategy of a batch over many columns is in factors, as the batch is, and never multiplied out.
+        privacy: "pure" for ε-differential privacy with Laplace noise, by a portfolio of methods. "zcdp" for Gaussian
+            noise, where the optimum is exact to a duality gap of `tolerance`. "auto" for whichever has the smaller
+            error at the same `epsilon` and `delta`; the strategy's `reason` says why.
         objective: "sum" of all queries' squared errors, or "max" for the largest.
         seconds: the time to spend, in nominal seconds: work is counted by what it takes on one core of a usual machine,
-            so that the result does not depend on how busy yours is. If left out, it follows from the problem's size
-            (seconds for hundreds of cells), every registered mechanism that can win is run, and the result is never
-            worse than any of these, unless a large batch came in factors and a short search stays far from these.
-        seed: the same seed and class of budget give the same strategy.
-        epsilon, delta: what "auto" compares at; not used otherwise.
-        tolerance: the relative duality gap at which the searches for an exact optimum end: that under Gaussian noise,
-            and the bound of `objective="max"`. The search under Laplace noise for the least sum has none and goes by
+            so the result does not depend on how busy yours is. If left out, the time follows from the problem's size
+            (seconds for hundreds of cells), and every mechanism that can win is run. The result is then never worse
+            than any of these, unless a large batch came in factors and a short search stays far from them.
+        seed: the same seed and time give the same strategy.
+        epsilon: with `delta`, what "auto" compares at; other strategies are the same at every ε.
+        delta: see `epsilon`; needed by "auto" alone.
+        tolerance: the relative duality gap at which a search for an exact optimum ends: under Gaussian noise, and for
+            the bound of `objective="max"`. The search for the least sum under Laplace noise has no such gap and goes by
             `seconds`.
-        shape: "pair" for Laplace or Gaussian noise on a pair; "any" for noise in the shape of the batch where its
-            simulated error is clearly below that of the best pair, under pure ε; the strategy's `reason` says what was
-            found, or why there is none.
-        limits: up to which rank and time of a draw noise is shaped. What a shape is simulated for comes on top of
-            `seconds`: a second for a few hundred columns, some for a thousand.
-        progress: called with (share of the budget spent, what is being tried, best error so far at ε = 1); a true
-            answer ends the search with the best strategy so far.
+        shape: "pair" for Laplace or Gaussian noise on a pair of matrices. "any" also tries noise in the shape of the
+            batch, under pure ε, and takes it where its simulated error is clearly below that of the best pair; `reason`
+            says what was found.
+        limits: the rank and the time of a draw up to which noise is shaped. Simulating a shape takes time on top of
+            `seconds`: a second for a few hundred columns, more for a thousand.
+        progress: called with (share of the time spent, what is being tried, best error so far at ε = 1). If it returns
+            something true, the search ends with the best strategy so far.
     """
     options = checked_search(privacy, objective, seconds, seed, tolerance, progress)
     shape_limits = checked_shape(shape, privacy, limits)

@@ -47,12 +47,13 @@ def epsilon_for(
     """The least ε (ρ for a zCDP strategy) at which every answer, or a named one, is as accurate as asked.
 
     Args:
-        planned: what will be released.
-        delta: with it the ε that `answer` takes beside this δ, also for a zCDP strategy.
-        standard_error: the largest standard error that is good enough; or
-        half_width: the largest half width of an interval of this `confidence`.
-        query: only this one has to be accurate enough; a table's name where the batch has tables.
+        planned: the plan or strategy that will be released.
+        standard_error: the largest standard error that is good enough. Give this or `half_width`.
+        half_width: the largest half width of an interval that is good enough.
+        confidence: the confidence of that interval.
+        query: the one query that has to be accurate enough, or the one table; all if left out.
         neighbours, rows_per_unit, max_rows: as in `answer`.
+        delta: with it, the result is the ε that `answer` takes together with this δ, also for a zCDP strategy.
     """
     strategy, relation, max_rows = settle(planned, neighbours, rows_per_unit, max_rows)
     if (standard_error is None) == (half_width is None):

@@ -80,15 +80,16 @@ def quick_methods() -> dict[str, Compared]:
 def compare(
     workload: Plan | Workload | ArrayLike | Any, methods: Mapping[str, Compared] | None = None, *, progress: Wrap = iter
 ) -> Comparison:
-    """Run every method on a workload, or on that of a plan: all of them if none are given.
+    """Run every method, or those that are given, on a workload or on that of a plan.
 
-    A batch over many columns that is too large for a matrix is not multiplied out: what has a closed form, or works in
-    factors, is shown, and `note` says what is not.
+    A batch over many columns that is too large for a matrix is not multiplied out. What has a closed form or works in
+    factors is shown, and `note` says what is not.
 
     Args:
-        workload: what is asked.
-        methods: by name, functions from a workload to a strategy.
-        progress: wraps the iteration.
+        workload: a plan, a workload or a matrix.
+        methods: functions from a workload to a strategy, by name; if left out, `optimize` and every mechanism with
+            Laplace noise.
+        progress: wraps the iteration over the methods, as tqdm does.
     """
     batch = workload.asked_workload if isinstance(workload, Plan) else workload
     return compare_on(batch, all_methods() if methods is None else methods, progress, shapes=methods is None)

@@ -64,11 +64,11 @@ def _written(plan: Plan) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def load_plan(path: str | os.PathLike[str], *, most_bytes: int | None = None) -> Plan:
-    """A plan that was saved; nothing in the file is executed, and every sensitivity is computed anew.
+    """Read a plan that was saved. Nothing in the file is executed, and every sensitivity is computed anew.
 
     Args:
-        path: of the file.
-        most_bytes: what it may unpack to; if left out, 64 MiB and eight times its own size.
+        path: the file.
+        most_bytes: the most that it may unpack to; if left out, 64 MiB and eight times its own size.
     """
     header, arrays = archive.load(path, FORMAT, PlanError, "plan", most_bytes)
     most = archive.allowance(Path(path).stat().st_size, most_bytes)

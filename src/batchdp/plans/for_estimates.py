@@ -130,7 +130,7 @@ def choose_weights(
         records: roughly how many there will be.
         usual: the weights that the batch has without this.
         seed: of the invented populations and their noise.
-        progress: called with (share, what is being done).
+        progress: called with (share done, what is being done).
     """
     rng, many = np.random.default_rng(seed), np.diff(batch.starts)
     tables = _simulated(batch, rng)

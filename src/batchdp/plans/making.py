@@ -62,30 +62,33 @@ def plan(
     prove: bool = False,
     progress: Progress | None = None,
 ) -> Plan:
-    """A plan for answering the queries with the least noise that can be found. No data is read, no budget spent.
+    """Find the plan that answers the queries with the least noise. No data is read, and no budget is spent.
 
     Args:
-        sql: SELECT statements over the domain's table, as a text, or the path of a .sql file.
-        domain: what is public about the table: a path, TOML text, dictionary or `Domain`.
-        marginals: all tables of up to so many of the domain's columns, the total included, or of the numbers of columns
-            in a list; beside `sql`, they are asked too. Every value of a column is a group, and what is left of it.
-        privacy, seconds, seed, epsilon, delta: as in `optimize`.
-        rho: the budget of Gaussian noise, in place of the ε that implies it: ρ = ε²/2.
-        objective: "fair", where every statement counts alike, and within it every query relative to the most that one
-            record can change it; "sum" of all queries' squared errors, the paper's total; or "max" for the largest.
-        weights: how much the squared errors of statements or queries, by name, count on top of that; 1 each if left
-            out. `SELECT /*+ weight(3) */ …` says the same in the SQL.
-        max_cells: the most classes of records in one block; a batch with more is split into blocks.
-        shape, limits: as in `optimize`; "any" shapes the noise of a batch where that is better, under pure ε.
-        for_estimates: weigh tables for answers that will be denoised, at this budget, by
-            simulations on invented populations; raw answers get worse, and the plan says by how much.
-        for_records: the same for a release that synthetic records will be drawn from, with all tables of up to two
-            columns where `marginals` says nothing else.
-        records: roughly how many there will be, for these; the domain's max_rows if left out.
-        cache: keep plans in the user's cache folder (or in $BATCHDP_CACHE), so that the same batch is planned once.
-        prove: solve for the lower bound too, as `strategy.lower_bound` does when it is first asked; files and the cache
-            keep it.
-        progress: called with (share, what is being done).
+        sql: SELECT statements over the domain's table: the text, or the path of a .sql file.
+        domain: what is public about the table: a path, TOML text, a dictionary or a `Domain`.
+        marginals: ask for all tables of up to this many of the domain's columns, the total included; given a list, for
+            the tables of these numbers of columns. They come on top of `sql`. Every declared value is a group; so are
+            anything else and NULL.
+        privacy, seconds, seed, delta: as in `optimize`.
+        epsilon: the budget that `privacy="auto"` and `for_estimates` plan for; other plans are the same at every ε.
+        rho: this budget for Gaussian noise, where it is not the ρ = ε²/2 that `epsilon` implies.
+        objective: what is made small. "fair" counts every statement alike, and takes each query's error relative to the
+            most that one record can change it. "sum" is the sum of all squared errors, as in the paper; "max" is the
+            largest of them.
+        weights: by the name of a statement or query, how much its squared error counts on top of that; 1 if left out.
+            `SELECT /*+ weight(3) */ …` says the same in SQL.
+        max_cells: a batch that tells more classes of records apart than this is split into blocks.
+        shape, limits: as in `optimize`.
+        for_estimates: weigh tables for answers that will be denoised, by simulations on invented populations at this
+            budget. Raw answers get worse, and the plan says by how much.
+        for_records: the same for a release from which synthetic records will be drawn; `marginals` is then 2 if left
+            out.
+        records: roughly how many records the table has, for these two; the domain's max_rows if left out.
+        cache: keep plans in the user's cache folder (or in $BATCHDP_CACHE), so that the same batch is planned only
+            once.
+        prove: compute the lower bound now, which `strategy.lower_bound` otherwise does when it is first asked.
+        progress: called with (share done, what is being done).
     """
     if for_records:
         marginals, for_estimates = FOR_RECORDS if marginals is None else marginals, True

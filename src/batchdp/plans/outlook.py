@@ -247,14 +247,16 @@ def outlook(
     accuracy: float | None = None,
     assume: Assume | None = None,
 ) -> Outlook:
-    """The plan's expected errors at ε (at ρ = ε²/2 for Gaussian noise), beside those of the simple mechanisms.
+    """The errors to expect of a plan at ε (for Gaussian noise at ρ = ε²/2), beside those of the simple mechanisms.
 
     Args:
-        plan: what would be released.
+        plan: the plan that would be released.
         epsilon: the budget.
-        delta: with it, Gaussian noise is that of (ε, δ), as `answer` takes them.
-        accuracy: a half width at 95 % for which the budget is worked out; a round one near the worst if left out.
-        assume: how many records the groups of derived answers have, by name, "*" for all others; 1000 if left out.
+        delta: with it, Gaussian noise is that of (ε, δ), as in `answer`.
+        accuracy: half the width of a 95 % interval for which the budget is worked out; a round one near the largest if
+            left out.
+        assume: how many records the groups of averages, shares and quantiles have: a number, or a dictionary by name in
+            which "*" stands for all others; 1000 if left out.
     """
     if not isinstance(plan, Plan):
         raise ReleaseError(

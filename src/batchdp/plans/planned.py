@@ -144,7 +144,7 @@ class Plan(Shown):
     def standard_errors(
         self, table: int | str | None = None, *, epsilon: float | None = None, rho: float | None = None
     ) -> Dense:
-        """Of the counts and sums at this budget, for the domain's neighbours.
+        """The standard errors of counts and sums at this budget, for the domain's neighbours.
 
         Args:
             table: its number or name, for its own in its shape; if left out, those of all tables, one after the other.
@@ -157,7 +157,7 @@ class Plan(Shown):
         return np.asarray(self.factor * np.sqrt(variances))
 
     def typical_errors(self, *, epsilon: float | None = None, rho: float | None = None) -> Dense:
-        """Of every table the root of the mean squared error at this budget, for the domain's neighbours."""
+        """For every table, the root of the mean squared error at this budget, for the domain's neighbours."""
         unit = Budget.of(self.strategy.noise, epsilon=epsilon, rho=rho).variance(1.0)
         return np.asarray(self.factor * np.sqrt(unit * self._mean_variances))
 

@@ -33,11 +33,11 @@ def save_strategy(strategy: Strategy, path: str | os.PathLike[str]) -> None:
 
 
 def load_strategy(path: str | os.PathLike[str], *, most_bytes: int | None = None) -> Strategy:
-    """A strategy that was saved; nothing in the file is executed, and every sensitivity is computed anew.
+    """Read a strategy that was saved. Nothing in the file is executed, and every sensitivity is computed anew.
 
     Args:
-        path: of the file.
-        most_bytes: what it may unpack to; if left out, 64 MiB and eight times its own size.
+        path: the file.
+        most_bytes: the most that it may unpack to; if left out, 64 MiB and eight times its own size.
     """
     header, arrays = archive.load(path, FORMAT, StrategyError, "strategy", most_bytes)
     try:

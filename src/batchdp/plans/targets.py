@@ -68,18 +68,19 @@ def plan_for(
     limits: ShapeLimits = DEFAULT,
     progress: Progress | None = None,
 ) -> Plan:
-    """The plan that is as accurate as asked at the least budget; `plan.needed` is that budget. No data is read.
+    """Find the plan that is as accurate as asked at the least budget; `plan.needed` is that budget. No data is read.
 
-    It is never worse than a plan without these accuracies: that one is among those that are tried.
+    It is never worse than a plan without these accuracies, because that plan is among those that are tried.
 
     Args:
         sql, domain, marginals: as in `plan`.
-        accuracy: by the name of a statement, table or query a standard error, or {"margin": 25, "confidence": 0.95} for
-            half the width of an interval; "*" stands for all that are not named. Or the path of a file of these.
-            Queries that are not named may have any error.
-        at_most: the most ε (ρ for zCDP) that there is; if more is needed, an AccuracyError says what cannot be met.
+        accuracy: what is wanted, by the name of a statement, table or query: a standard error, or {"margin": 25,
+            "confidence": 0.95} for half the width of an interval. "*" stands for every name that is not given; without
+            it, those may have any error. Or the path of a TOML file of these.
+        at_most: the most ε (ρ for zCDP) that you will spend; if that is not enough, an AccuracyError names what cannot
+            be met.
         privacy: "pure" or "zcdp", as in `optimize`.
-        seconds: the time to spend on all that is tried; by the batch's size if left out.
+        seconds: the time for all that is tried, in nominal seconds; it follows from the batch's size if left out.
         seed, max_cells, shape, limits, progress: as in `plan`.
     """
     (text, source), domain, orders = asked_of(sql, domain, marginals)

@@ -238,40 +238,36 @@ def answer(
     progress: Progress | None = None,
     confirm: Confirm | None = None,
 ) -> Release:
-    """Private answers to a batch of queries.
+    """Answer a batch of queries privately.
 
     Guarantee: ε-differential privacy (or ρ-zCDP) when one privacy unit is added or removed (or replaced), for any
     data whatever. The ledger is charged before the data is read; a crash may waste budget but gives none away.
 
     Args:
-        planned: a plan, of tables or not, or a strategy from `optimize` or elsewhere.
-        table: for a plan the table, or of several a dictionary by name: a path (CSV, Parquet), a pandas, Polars or
-            PyArrow frame, a DuckDB connection, a postgresql:// address, an ibis table or a Spark DataFrame. For a
-            strategy the counts: how many records fall in each cell, as whole numbers in the workload's order. No count
-            is refused for what it is, which would tell about the data: a text is the number that it spells; 1.5 is
-            rounded down to 1; what is no number ("<5", a list, any other object), below 0, missing (NaN, None) or
-            infinite is
-            taken as 0, and what is above 2^62 as 2^62. The guarantee is that of counts which one record moves by 1,
-            so give none that were suppressed or rounded before. For a strategy over many columns the records: a 2-D
-            array or a frame with one whole-number code a column, of any type,
-            which one record can change; a record with a code that is none is not counted. Or the counts of all cells,
-            in one dimension.
-        epsilon, rho: the budget, whichever the strategy's kind of noise takes.
-        delta: with `epsilon`, the budget of any kind of noise: Gaussian noise gets what a ledger of (ε, δ) would grant.
-        share: of the ledger, that it is taken from; if left out, from what no share has.
-        ledger: what the budget is taken from, or the path of its file.
-        release_id: a repeat with the same id returns the stored answers, never fresh noise; made up if left out.
-        label: what the ledger's history calls the data; a plan's table, or "counts", if left out.
+        planned: a plan, or a strategy from `optimize` or of your own.
+        table: for a plan, the table: a path (CSV, Parquet), a pandas, Polars or PyArrow frame, a DuckDB connection, a
+            postgresql:// address, an ibis table or a Spark DataFrame; of several tables, a dictionary by name. For a
+            strategy, the counts in the workload's order: how many records fall in each cell, neither rounded nor
+            suppressed before. For a strategy over many columns, the records as whole-number codes: a 2-D array or a
+            frame. No value is ever refused, since that would tell about the data: counts are read as numbers where that
+            is possible and as 0 where it is not, and a record with a code that is none is left out.
+        epsilon: the budget of Laplace noise; with `delta`, of either kind of noise.
+        rho: the budget of Gaussian noise.
+        delta: with `epsilon`; Gaussian noise then gets what a ledger of (ε, δ) would grant.
+        ledger: the ledger that is charged, or the path of its file.
+        share: the name of the ledger's share that is charged; if left out, what belongs to no share is.
+        release_id: if an id was used before, its stored answers are returned, never fresh noise; made up if left out.
+        label: what the ledger's history calls the data; the plan's table, or "counts", if left out.
         snapshot: which state of the table this is, such as "2026-11"; the ledger and the release keep it.
-        neighbours: "add-remove" (default) or "replace". This and the next two come from the domain for a plan.
-        rows_per_unit: at most how many records one person has.
+        neighbours: "add-remove" (default) or "replace". For a plan, this and the next two come from the domain.
+        rows_per_unit: the most records that one person has.
         max_rows: a public cap on the number of records, which decides how fine the lattice can be. If left out, the
-            largest power of ten up to 10^12 with which the bias stays below 1 % of the noise; the certificate names
-            it as `largest_total`. With more records the answers stay private but may be far too low.
-        confidence: of the intervals.
-        progress: called with (share, what is being done) while a table is counted.
-        confirm: called with the `Cost` once everything else is known to be in order, and only if the ledger would be
-            charged; anything but a true answer ends it, with nothing read and nothing spent.
+            largest power of ten up to 10^12 with which the bias stays below 1 % of the noise; the certificate calls it
+            `largest_total`. With more records than that, the answers are still private but may be far too low.
+        confidence: the confidence of the intervals.
+        progress: called with (share done, what is being done) while a table is counted.
+        confirm: called with the `Cost` when everything else is in order and the ledger is about to be charged. Unless
+            it returns something true, nothing is read and nothing is spent.
     """
     books = as_ledger(ledger)
     with ExitStack() as opened:

@@ -134,8 +134,16 @@ def figures_of(release: Release, asked: Sequence[Asked[int]], confidence: float)
 class Answer:
     """One private answer; the interval holds what it would be without noise, with the release's confidence.
 
-    A derived one is computed from others; its figures are not numbers where it is not determined, and a quantile has
-    no standard error.
+    A derived one is computed from others. Where it is not determined, its figures are NaN; a quantile has no standard
+    error.
+
+    Args:
+        name: what the SQL calls it, with its group: "visits[clinic=north]".
+        value: the answer, with its noise.
+        standard_error: the standard error of the noise.
+        low: the lower end of the interval.
+        high: the upper end of the interval.
+        derived: whether it is computed from others.
     """
 
     name: str

@@ -32,14 +32,15 @@ DATED = ("dates", "bins", "groupings")
 
 
 def change(old: Release, new: Release, *, confidence: float | None = None) -> pd.DataFrame:
-    """Differences and ratios of the answers of two releases, a row an answer, with intervals; free.
+    """Differences and ratios between the answers of two releases, one row an answer, with intervals. Free.
 
     Somebody who is in both snapshots loses what both releases lose together: `attrs["charges"]` of the frame says it.
 
     Args:
-        old, new: of different snapshots of one table, for the same statements. Where the domain's dates were moved
-            between them, answers are matched by their places.
-        confidence: of the intervals; that of the new release if left out.
+        old: the release of the earlier snapshot.
+        new: a release of another snapshot of the same table, for the same statements. Where the domain's dates were
+            moved in between, answers are matched by their places.
+        confidence: the confidence of the intervals; that of the new release if left out.
     """
     import pandas as pd
 

@@ -73,15 +73,15 @@ def check(
     progress: Progress | None = None,
     confirm: Confirm | None = None,
 ) -> Release:
-    """Whether a domain fits its table: for every column how many rows are declared, anything else and NULL.
+    """Check privately whether a domain fits its table: how many rows of each column are declared, anything else, NULL.
 
     Guarantee: that of `answer`, which it is: ε-differential privacy for the domain's unit; the ledger is charged
-    before the data is read. `findings` says in sentences what would go wrong.
+    before the data is read. `batchdp.release.checking.findings(release, domain)` says what would go wrong.
 
     Args:
-        domain: what is declared: a path, TOML text, dictionary or `Domain`.
+        domain: the declaration to check: a path, TOML text, a dictionary or a `Domain`.
         table: as in `answer`.
-        epsilon: what it may cost; 0.02 to 0.1 is enough for tens of thousands of rows.
+        epsilon: what the check may cost; 0.02 to 0.1 is enough for tens of thousands of rows.
         ledger, share, release_id, progress, confirm: as in `answer`.
     """
     return answer(

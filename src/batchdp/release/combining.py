@@ -50,17 +50,17 @@ SHORT = 12
 def combine(
     releases: Sequence[Release], *, ledger: AnyLedger | None = None, confidence: float | None = None
 ) -> Release:
-    """One release from several about the same records, with smaller errors: least squares over all measurements.
+    """Make one release of several about the same records, with smaller errors: least squares over all measurements.
 
-    Guarantee: none is needed. It is computed from what was released; together, the parts have the privacy loss that
-    they add up to, and the certificate says so. Intervals hold by the exact law of all noises.
+    Guarantee: none is needed. It is computed from what was released. The privacy loss of the parts adds up, and the
+    certificate says so. Intervals hold by the exact law of all noises.
 
     Args:
-        releases: of one snapshot of one table, with the same unit and caps, made by plans; a combined one stands for
-            its parts. None may be given twice.
-        ledger: what all were charged to, or the path of its file; refused if it says anything else about one. Without
-            it, a release that was made up as a whole would not be noticed.
-        confidence: of the intervals; the first release's if left out.
+        releases: releases of one snapshot of one table, made by plans with the same unit and caps. A combined release
+            stands for its parts. No release may be given twice.
+        ledger: what all of them were charged to, or the path of its file; refused if it says anything else about one of
+            them. Without it, a release that somebody made up would not be noticed.
+        confidence: the confidence of the intervals; that of the first release if left out.
     """
     parts = _listed(releases)
     _check_alike(parts)

@@ -72,7 +72,7 @@ def discover(
     progress: Progress | None = None,
     confirm: Confirm | None = None,
 ) -> Domain:
-    """A domain whose values, bounds and cap are found in the table, privately.
+    """Find a domain privately: the values, bounds and cap that the table has.
 
     Guarantee: (ε, δ)-differential privacy, ε alone without delta, when one privacy unit is added or removed (or
     replaced), for any data whatever. The ledger is charged once, before any record is read.
@@ -80,15 +80,15 @@ def discover(
     Args:
         table: as in `answer`.
         epsilon: what all of it may cost.
-        delta: of the values of texts, which are found where enough persons have them; without it, columns of texts are
-            left out. The ledger must be one of (ε, δ).
+        delta: for the values of texts, which are found where enough persons have them. The ledger must then be one of
+            (ε, δ). Without it, columns of texts are left out.
         ledger, share, progress, confirm: as in `answer`.
-        unit: the column with one value a person; every row is a person if left out.
-        rows_per_unit: at most so many rows of one person are looked at; 1 if left out. A cap for later is proposed.
+        unit: the column that says whose row it is; if left out, every row is a person.
+        rows_per_unit: the most rows of one person that are looked at; 1 if left out. A cap for later is proposed.
         neighbours: "add-remove" (default) or "replace".
         domain: what is known already; it is kept, and costs nothing.
         name: what the domain calls the table.
-        header: of a CSV file, that its first line names its columns although it does not look like it.
+        header: the first line of the CSV file names its columns, although it does not look like it.
         release_id: a repeat with the same id returns the same domain; made up if left out.
     """
     return find(**locals()).domain

@@ -80,7 +80,12 @@ def estimate(
     rows_per_unit: int | None = None,
     max_rows: int | None = None,
 ) -> Estimate:
-    """What `answer` with the same arguments will draw, hold and write; no data is read, nothing is charged."""
+    """What `answer` with the same arguments will draw, hold and write. No data is read, and nothing is charged.
+
+    Args:
+        planned: the plan or strategy that would be released.
+        epsilon, rho, neighbours, rows_per_unit, max_rows: as in `answer`.
+    """
     strategy, whose, cap = settle(planned, neighbours, rows_per_unit, max_rows)
     return estimate_of(prepare(strategy, whose, Budget.of(strategy.noise, epsilon=epsilon, rho=rho), cap))
 

@@ -37,15 +37,15 @@ def export(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> list[Path]:
-    """Write every table to a file of its own in a new folder; the files, in the order of the tables.
+    """Write every table to a file of its own in a new folder; the result is the files, in the order of the tables.
 
     Args:
-        release: what was released; or what its `consistent()` or `denoised()` gives, for a column of such values
-            beside the noisy ones. The index and every Parquet file have the notes: what is counted, what these are.
-        folder: made if it does not exist; one that holds anything is refused.
+        release: a release; or what its `consistent()` or `denoised()` returns, for a column of such values beside the
+            noisy ones. The index and every Parquet file say what is counted and what these values are.
+        folder: made if it does not exist; refused if it holds anything.
         format: "parquet" or "csv".
         overwrite: replace a folder that holds something.
-        progress: called with (share, what is being done).
+        progress: called with (share done, what is being done).
     """
     if format not in WRITERS:
         raise ReleaseError(f"format={format!r} must be " + " or ".join(f'"{one}"' for one in WRITERS))

@@ -215,11 +215,11 @@ def _written(release: Release) -> Encoded:
 
 
 def load_release(path: str | os.PathLike[str], *, most_bytes: int | None = None) -> Release:
-    """A release that was saved; nothing in the file is executed, and its figures must not contradict each other.
+    """Read a release that was saved. Nothing in the file is executed, and its figures must not contradict each other.
 
     Args:
-        path: of the file.
-        most_bytes: what it may unpack to; if left out, 64 MiB and eight times its own size.
+        path: the file.
+        most_bytes: the most that it may unpack to; if left out, 64 MiB and eight times its own size.
     """
     from batchdp.release.verify import check_release
 

@@ -66,7 +66,7 @@ class Release(Shown):
         noisy: the measurements with their noise, in whole numbers; as public as the answers.
         certificate: why this is private.
         column_names: what the columns are called that tables look at.
-        confidence: of the intervals.
+        confidence: the confidence of the intervals.
         asked: what was asked for, in the order of `answers`, where that is not every linear answer as it is.
         legend: what the rows of tables are called; their names or numbers, if there is none.
         counted: what is counted, before any noise; None where an older version did not keep it.
@@ -122,7 +122,7 @@ class Release(Shown):
 
     @cached_property
     def linear_figures(self) -> Callable[[int], Figures]:
-        """Of a table of linear answers, by its number; the last few are kept."""
+        """Values and errors of a table of linear answers, by its number; the last few are kept."""
         return lru_cache(maxsize=CACHED)(lambda table: Figures(self, table))
 
     @property
@@ -151,22 +151,22 @@ class Release(Shown):
 
     @cached_property
     def values(self) -> Dense:
-        """The private answers, in the order of `answers`; not numbers where one is not determined."""
+        """The private answers, in the order of `answers`; NaN where an answer is not determined."""
         return self._all("values")
 
     @cached_property
     def standard_errors(self) -> Dense:
-        """Of the noise in every answer; a quantile has none."""
+        """The standard error of the noise in every answer; a quantile has none."""
         return self._all("standard_errors")
 
     @cached_property
     def half_widths(self) -> Dense:
-        """Half the width of every answer's interval; those of derived answers need not lie in the middle."""
+        """Half the width of every answer's interval; a derived answer need not lie in the middle of its interval."""
         return self._all("half_widths")
 
     @property
     def is_derived(self) -> NDArray[np.bool_]:
-        """Of every answer, whether it is computed from others."""
+        """For every answer, whether it is computed from others."""
         found = np.zeros(len(self.layout), dtype=bool)
         places, own = self.layout.listed
         found[places] = [one.derived for one in own]
@@ -185,14 +185,14 @@ class Release(Shown):
             )
 
     def block_figures(self, block: Block) -> Figures:
-        """Of answers that are shown one after the other."""
+        """Values and errors of answers that are shown one after the other."""
         if block.linear is not None:
             return self.linear_figures(block.linear)
         return self.listed_figures.at(block.among_listed)
 
     @cached_property
     def listed_figures(self) -> FoundFigures:
-        """Of all that is shown and no whole table of linear answers."""
+        """Values and errors of all that is shown and is not a whole table of linear answers."""
         return figures_of(self, self.layout.listed[1], self.confidence)
 
     def evaluated(self, read: Callable[[int], Dense]) -> Iterator[tuple[Block, Dense]]:
@@ -247,7 +247,7 @@ class Release(Shown):
 
     @cached_property
     def tables(self) -> Sequence[Table]:
-        """The tables, each with its name, its group columns, its shape and which answers are its."""
+        """The tables, each with its name, its group columns, its shape and the answers that belong to it."""
         return self.layout.tables()
 
     def figures(self, table: int | Table) -> Figures:
@@ -261,7 +261,7 @@ class Release(Shown):
         return self.listed_figures.at(np.searchsorted(self.layout.listed[0], places))
 
     def derived_in(self, table: Table) -> NDArray[np.bool_]:
-        """Of every answer of a table, whether it is computed from others."""
+        """For every answer of a table, whether it is computed from others."""
         if table.linear is not None or not self.asked:
             return np.zeros(table.queries, dtype=bool)
         return np.array([self.layout.is_derived(q) for q in table.answers])
@@ -318,7 +318,7 @@ class Release(Shown):
 
     @cached_property
     def shown_rows(self) -> list[Rows]:
-        """What is shown of every statement that does not show all of its answers as they come."""
+        """The rows that are shown of statements with ORDER BY, LIMIT, OFFSET or HAVING."""
         from batchdp.release.shown import Rows
 
         return [Rows(self, view) for view in self.views]
@@ -382,7 +382,7 @@ class Release(Shown):
 
     @property
     def covariance(self) -> Dense:
-        """Of the noise in all answers that are not derived, in their order; refused where it does not fit."""
+        """The covariance of the noise in all answers but derived ones; refused where it does not fit into memory."""
         numbers = self.linear_numbers
         m, r = len(numbers), self.reader.measurements
         if m * max(m, r) > MOST_COVARIANCE:
@@ -436,7 +436,7 @@ class Release(Shown):
 
         Args:
             whole: round them, such that counts are whole numbers; `rounding` says what no longer adds up.
-            progress: called with (share, what is being done).
+            progress: called with (share done, what is being done).
         """
         from batchdp.release.consistency.release import fit
 

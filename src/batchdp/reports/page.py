@@ -48,19 +48,19 @@ def report(
     """Write the release as an HTML page that needs no network and no fonts: one file, up to some thousand answers.
 
     The tables of a larger release are in a folder beside the page, `page_files` for `page.html`, and are read when
-    somebody opens one. It shows what the release holds, all of which is public already; it costs no privacy.
+    somebody opens one. The page shows what the release holds, all of which is public already; it costs no privacy.
 
     Args:
         release: from `answer` or `load_release`.
-        path: of the page; a file of that name is replaced at once, never half, and so is the folder.
-        beside: what `release.denoised()` or `release.consistent()` gives, to be shown beside the answers.
-        ledger: what the release was charged to, or the path of its file; its history becomes the budget's timeline. A
-            release that says anything else about itself than this ledger does is refused.
-        methods: rows with a `name`, an `expected_squared_error` at ε = 1 and a `residual`, such as those of
-            `batchdp.plans.comparison.compare(workload).methods`; they become the bar chart of methods.
+        path: where to write the page. A file of that name is replaced at once, never half; so is the folder.
+        beside: what `release.denoised()` or `release.consistent()` returns, to be shown beside the answers.
+        ledger: what the release was charged to, or the path of its file; its history becomes the budget's timeline. If
+            the ledger and the release contradict each other, nothing is written.
+        methods: rows with a `name`, an `expected_squared_error` at ε = 1 and a `residual`, such as
+            `compare(plan).methods`; they become a bar chart of methods.
         lower_bound: what no method can be below, drawn into that chart.
-        title: of the page; says how many answers there are if left out.
-        progress: called with (share, what is being done).
+        title: the title of the page; how many answers there are if left out.
+        progress: called with (share done, what is being done).
     """
     target = Path(path)
     books = None if ledger is None else as_ledger(ledger)

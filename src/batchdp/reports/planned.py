@@ -129,14 +129,14 @@ def report_plan(
     ledger: AnyLedger | None = None,
     title: str | None = None,
 ) -> Path:
-    """Write what a plan promises as one HTML page with a slider for ε or ρ; nothing is read or spent.
+    """Write what a plan promises as one HTML page with a slider for ε or ρ. Nothing is read or spent.
 
     Args:
         plan: from `plan` or `load_plan`.
-        path: of the page; a file of that name is replaced at once, never half.
-        criteria: wanted accuracies by statement or query, or the path of a file of them, as for `plan_for`.
+        path: where to write the page; a file of that name is replaced at once, never half.
+        criteria: the accuracies that are wanted, as in `plan_for`, or the path of a file of them.
         ledger: what the release would be charged to, or the path of its file; the page says what is left.
-        title: of the page.
+        title: the title of the page.
     """
     if not isinstance(plan, Plan):
         raise PlanError(f"plan is a {type(plan).__name__}; give what plan or load_plan returned")

@@ -18,11 +18,11 @@ MOST_SHOWN = 5000
 
 
 def report_records(records: Records, path: str | os.PathLike[str]) -> Path:
-    """Write how close synthetic records come to their release as one HTML page; the page holds no record.
+    """Write as one HTML page how close synthetic records come to their release; the page holds no record.
 
     Args:
         records: from `draw_records`.
-        path: of the page; a file of that name is replaced at once, never half.
+        path: where to write the page; a file of that name is replaced at once, never half.
     """
     if not isinstance(records, Records):
         raise ReleaseError(f"records is a {type(records).__name__}; give what draw_records returned")

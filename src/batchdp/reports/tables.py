@@ -212,7 +212,7 @@ def tables_of_page(
         beside: other values of the same, to be shown beside.
         folder: the name of the folder beside the page, empty where the page holds everything.
         put: where the parts go that belong into that folder.
-        progress: called with (share, what is being done).
+        progress: called with (share done, what is being done).
     """
     tables, answers = count_grids(release)
     if not tables:

@@ -149,12 +149,14 @@ class PairStrategy(Strategy, Shown):
         measurement: L, one measurement a row and one cell a column; dense, sparse or a product of two.
         reconstruction: B, one query a row and one measurement a column; dense, sparse or a product of two.
         method: the family that found it, for people to read.
-        rounds, status: how long the search took and how it ended; `status.advice` says what to try next.
+        privacy: "pure" or "zcdp".
+        rounds: how many rounds the search took.
+        status: how the search ended; `status.advice` says what to try next.
         relaxation: γ; above 0, ‖W − B L‖_F may be up to γ (Formula 8).
         reason: why this kind of noise was chosen, where it was.
         proven: bounds that the search has proven, so that they need not be computed again; those that are asked for
             later are added, so that copies and files have them too.
-        shape: of the noise, where it has that of the columns of L; its errors are simulated.
+        shape: the shape of the noise, where it has that of the columns of L; its errors are simulated.
     """
 
     workload: MatrixWorkload
@@ -402,7 +404,7 @@ class PairStrategy(Strategy, Shown):
         return self.sensitivity**2 * float(np.sum(squares) if weights is None else weights @ squares)
 
     def distinct_variances(self, table: int) -> Dense:
-        """Of a table's answers, in the unit of `total`."""
+        """The variances of a table's answers, in the unit of `total`."""
         batch = self.workload.structure
         if batch is None:  # every query is a table
             return np.asarray(self.sensitivity**2 * self._row_squares[table])

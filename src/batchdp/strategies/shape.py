@@ -54,17 +54,17 @@ class ShapeLimits:
     """Limits of `shape="any"`; a batch beyond them is answered by the best pair."""
 
     rank: int = 16
-    """Measurements that share one body at the most: with every one more a draw takes two or three times as long."""
+    """At most so many measurements share one body. With each more, a draw takes two or three times as long."""
     groups: int = 3
-    """Bodies that the measurements of one block are split into at the most."""
+    """At most so many bodies share the measurements of one block."""
     columns: int = 5000
-    """Different columns of what is measured, up to which a body is built from them."""
+    """A body is built from at most so many different columns of what is measured."""
     seconds: float = 60.0
-    """What one draw of all noise may take, by the estimate of a plan."""
+    """How many seconds one draw of all noise may take, as the plan estimates it."""
     directions: int = 4096
-    """In which the body is looked at for its error: the standard error goes with one over the root of them."""
+    """How many directions of the body are sampled for its error, which is then known to one over their root."""
     clearly: float = 3.0
-    """Standard errors of the simulated error by which a shape must be better than the best pair to be taken."""
+    """A shape is taken if it is better than the best pair by so many standard errors of its simulated error."""
 
     def __post_init__(self) -> None:
         checked: dict[str, int | float] = {

@@ -92,7 +92,7 @@ class Strategy(ABC):
 
     @property
     def shape(self) -> Shape | None:
-        """Of the noise, where it has that of the batch; its errors are simulated."""
+        """The shape of the noise, where it has that of the batch; its errors are simulated."""
         return None
 
     @property
@@ -142,7 +142,7 @@ class Strategy(ABC):
 
     @abstractmethod
     def distinct_variances(self, table: int) -> Dense:
-        """Of a table's answers, in the unit of `total`, to be broadcast to its shape."""
+        """The variances of a table's answers, in the unit of `total`, to be broadcast to its shape."""
 
     def _table_variances(self) -> Dense | None:
         """For every table the variance that all of its answers have, in the unit of `total`; None where they differ."""

@@ -75,8 +75,9 @@ class KroneckerWorkload(Workload):
     Args:
         sizes: how many values every column has.
         factors: for every axis the distinct factors that tables have on it: the columns, then the joint ones.
-        starts, columns, chosen: table t has the axes columns[starts[t]:starts[t + 1]], in the order of their first
-            columns, each with the factor of this number. No two of them look at the same column.
+        starts: table t has the axes columns[starts[t]:starts[t + 1]]; no two of them look at the same column.
+        columns: the axes of all tables, one table after the other, each table's in the order of their first columns.
+        chosen: for each entry of `columns`, the number of its factor.
         weights: how much the squared error of each of a table's queries counts when a strategy is chosen.
         names: one distinct name a table; made from the columns' names if left out.
         column_names: what the columns are called; a1, a2, … if left out.

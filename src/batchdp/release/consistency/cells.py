@@ -154,7 +154,7 @@ def closest_cells(rows: sparse.sparray, answers: Dense, *, progress: Progress | 
     Args:
         rows: L, every query in units of the noise in its answer.
         answers: y, in the same units.
-        progress: called with (share, what is being done).
+        progress: called with (share done, what is being done).
     """
     L = sparse.csc_array(rows)
     squares, along = np.asarray(L.multiply(L).sum(axis=0)).reshape(-1), L.T @ answers

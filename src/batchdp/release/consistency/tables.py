@@ -165,7 +165,7 @@ def closest_tables(
         tables: the columns of every table that must be non-negative.
         sizes: how many values every column has.
         settings: of the search.
-        progress: called with (share, what is being done).
+        progress: called with (share done, what is being done).
     """
     asked = maximal(_drop_single(own, sizes) for own in tables)
     sets = closure(asked)

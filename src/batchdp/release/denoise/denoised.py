@@ -148,7 +148,7 @@ def denoise(release: Release, whole: bool = False, *, progress: Progress | None 
     Args:
         release: what was released.
         whole: round counts to whole numbers.
-        progress: called with (share, what is being done).
+        progress: called with (share done, what is being done).
     """
     return _denoise(release.reader, release, whole=whole, progress=progress)
 

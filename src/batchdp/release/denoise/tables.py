@@ -215,7 +215,7 @@ def denoise_tables(
         tables: the columns of every table.
         sizes: how many values every column has.
         seed: where the search for classes starts.
-        progress: called with (share, what is being done).
+        progress: called with (share done, what is being done).
     """
     asked = maximal(tuple(i for i in own if sizes[i] > 1) for own in tables)
     sets = closure(asked)

@@ -145,7 +145,7 @@ def exchange_values(
         fitting: the tables that they should have.
         records: codes, record × column.
         rng: what is random comes from it.
-        progress: called with (share, what is being done).
+        progress: called with (share done, what is being done).
     """
     work = Exchange(fitting, records)
     if not work.tables or len(records) < 2:

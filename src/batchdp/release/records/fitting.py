@@ -173,7 +173,7 @@ def fitting(reader: Any, release: Release, beside: Beside, progress: Progress | 
         reader: of the release.
         release: what was released.
         beside: its denoised answers.
-        progress: called with (share, what is being done).
+        progress: called with (share done, what is being done).
     """
     batch: KroneckerWorkload = reader.workload
     axes: dict[tuple[int, int], int] = {}

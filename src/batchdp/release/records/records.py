@@ -96,7 +96,7 @@ class Records:
 
     @cached_property
     def distances(self) -> list[Distance]:
-        """Of every table that they were fitted to."""
+        """How far off they are in every table that they were fitted to."""
         return [self._distance(table) for table in self.fitting.tables]
 
     def _distance(self, table: FittedTable) -> Distance:
@@ -167,7 +167,7 @@ class Records:
         }
 
     def to_frame(self) -> pd.DataFrame:
-        """As a frame, whose `attrs` say what they are."""
+        """The records as a frame, whose `attrs` say what they are."""
         import pandas as pd
 
         frame = pd.DataFrame(self.columns)
@@ -175,7 +175,7 @@ class Records:
         return frame
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """As Parquet or CSV, by the ending; what they are stands in the file, or beside it."""
+        """Write them as Parquet or CSV, by the ending of the path; what they are is said in the file, or beside it."""
         target = Path(path)
         writer = WRITERS.get(target.suffix.lower())
         if writer is None:
@@ -225,7 +225,12 @@ WRITERS: dict[str, Callable[[Records, Path], None]] = {".parquet": _parquet, ".c
 
 
 def records_memory(release: Release, n: int | None = None) -> float:
-    """Bytes that so many records need at most, roughly; without n, what is needed before they are drawn."""
+    """The most bytes that drawing takes, roughly.
+
+    Args:
+        release: the release that the records follow.
+        n: how many records; if left out, the result is what is needed before any record is drawn.
+    """
     cells = sum(int(size) for size in release.reader.sizes)
     columns = max(1, len(release.column_names))
     return 3e8 + 120.0 * cells + (0 if n is None else n) * (100.0 + 30.0 * columns)
@@ -233,13 +238,13 @@ def records_memory(release: Release, n: int | None = None) -> float:
 
 @one_thread
 def draw_records(release: Release, n: int | None = None, seed: int = 0, *, progress: Progress | None = None) -> Records:
-    """Records whose tables are as close as can be to the denoised ones of a release. Nothing else is read.
+    """Draw records whose tables are as close as can be to the denoised ones of a release. Nothing else is read.
 
     Args:
-        release: what was released.
-        n: how many; as many as the release says that there are, if left out.
+        release: the release that they follow.
+        n: how many records; if left out, as many as the release says there are.
         seed: the same release and seed give the same records.
-        progress: called with (share, what is being done).
+        progress: called with (share done, what is being done).
     """
     check_whole("seed", seed, 0, ReleaseError)
     wanted = None if n is None else check_whole("n", n, 1, ReleaseError)

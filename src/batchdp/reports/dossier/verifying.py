@@ -63,12 +63,12 @@ class Verified:
 
 
 def verify(folder: str | os.PathLike[str], *, ledger: AnyLedger | None = None) -> Verified:
-    """Compute again what can be; a DossierError names the first thing that is not what it should be.
+    """Compute again whatever can be computed of a dossier; a DossierError names the first thing that is wrong.
 
     Args:
-        folder: that `dossier` wrote.
-        ledger: what the release was charged to, or the path of its file. Without it, whoever made the whole folder may
-            have made up a release that hangs together.
+        folder: the folder that `dossier` wrote.
+        ledger: what the release was charged to, or the path of its file. Without it, somebody may have made up the
+            whole folder, with a release that hangs together.
     """
     books = None if ledger is None else as_ledger(ledger)
     place = _folder(folder)

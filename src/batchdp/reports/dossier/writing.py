@@ -42,19 +42,19 @@ def dossier(
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> Dossier:
-    """Write what a publication needs: tables with metadata, registry record, checklist, note, evidence.
+    """Write what a publication needs: tables with metadata, a registry record, a checklist, a note and the evidence.
 
     All of it follows from the release, the ledger and what people say; it costs no privacy.
 
     Args:
         release: from `answer` or `load_release`.
-        folder: made if it does not exist; one that holds anything is refused.
-        ledger: what the release was charged to, or the path of its file; refused if it says anything else about it. All
-            of its spends are named in the dossier.
-        about: a TOML file with what only people know; a template is written to this path if there is none.
-        format: of the tables.
+        folder: made if it does not exist; refused if it holds anything.
+        ledger: what the release was charged to, or the path of its file; refused if it says anything else about the
+            release. The dossier names all of its spends.
+        about: a TOML file with what only people know; if there is no such file, a template is written there.
+        format: "csv" or "parquet", for the tables.
         overwrite: replace a folder that holds an earlier dossier.
-        progress: called with (share, what is being done).
+        progress: called with (share done, what is being done).
     """
     target = check_folder(folder, "dossier", EVIDENCE, DossierError, overwrite=overwrite)
     if not isinstance(release, Release):

@@ -326,7 +326,7 @@ class MarginalStrategy(FactoredStrategy):
     status: Outcome = Outcome.BEST_OF_STARTS
 
     def distinct_variances(self, table: int) -> Dense:
-        """Of a table's answers, in the unit of `total`, to be broadcast to its shape."""
+        """The variances of a table's answers, in the unit of `total`, to be broadcast to its shape."""
         return np.asarray(self.sensitivity**2 * self._group_of(table).variances(self.workload, table))
 
     def _reproduced(self, table: int, records: Indices) -> Iterator[Dense]:

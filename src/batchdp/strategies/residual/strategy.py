@@ -298,7 +298,7 @@ class ResidualStrategy(FactoredStrategy):
         return TableView(self.columns, self.averages, axes_of(self.workload, table, self.columns))
 
     def distinct_variances(self, table: int) -> Dense:
-        """Of a table's answers, in the unit of `total`, to be broadcast to its shape."""
+        """The variances of a table's answers, in the unit of `total`, to be broadcast to its shape."""
         view = self.view(table)
         return sum((view.squares(part) / part.scale**2 for part in self.parts.of(table, set(view.axes))), 0 * view.one)
 

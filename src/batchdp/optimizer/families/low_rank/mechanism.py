@@ -44,12 +44,12 @@ def low_rank(
 
     Args:
         workload: W.
-        rank: r, the number of measurements; ceil(1.2 rank(W)) if left out, and at least rank(W) unless relaxed.
-        relaxation: γ. Above 0, ‖W − B L‖_F may be up to γ (Formula 8); the strategy then carries the structural
-            error, and asks for a bound on Σ x² when it reports an expected error.
+        rank: r, the number of measurements; if left out, ceil(1.2 rank(W)). It is at least rank(W) unless relaxed.
+        relaxation: γ. Above 0, ‖W − B L‖_F may be up to γ (Formula 8); the strategy then carries the structural error,
+            and asks for a bound on Σ x² when it reports an expected error.
         algorithm: "fast", or "paper" for Algorithms 1 and 2 as printed, without merging columns.
-        seed: of the random rotation of the start.
-        progress: called with (round, relative residual, ‖B‖²_F); a true answer ends the search early.
+        seed: decides the random rotation at the start.
+        progress: called with (round, relative residual, ‖B‖²_F). If it returns something true, the search ends early.
     """
     workload = as_workload(workload)
     if len(workload.blocks) > 1 and rank is None and relaxation == 0:
