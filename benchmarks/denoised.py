@@ -245,12 +245,10 @@ OF_TABLES: tuple[tuple[Any, dict[str, Any]], ...] = (
     *((tables, {"TOO_CLOSE": k}) for k in (1.0, 2.0, 4.0)),
 )
 OF_CELLS: tuple[tuple[Any, dict[str, Any]], ...] = (
-    (smooth, {"ROUNDED": smooth.ROUNDED}),
-    (smooth, {"ROUNDED": 0.1, "LAPLACE_TOLD": (1.6549, 0.9826)}),
-    (smooth, {"ROUNDED": 1.0, "LAPLACE_TOLD": (0.5703, 0.7016)}),
-    *((smooth, {"MOVED": k}) for k in (1.0, 1.5)),
+    (smooth, {"SHY": smooth.SHY}),
     *((smooth, {"SHY": k}) for k in (0.0, 2.0)),
-    *((smooth, {"EVEN": k}) for k in (0.03, 0.5)),
+    *((smooth, {"COST": k}) for k in (0.0, 4.0)),
+    *((smooth, {"EVEN": k}) for k in (0.03, 0.3)),
 )
 """Other constants than those in use, by the module that has them."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 import batchdp
+from batchdp.linalg.matrix import dense
 from batchdp.progress import Outcome
 from batchdp.release.consistency import cells
 from batchdp.release.consistency.faces import split_table
@@ -395,19 +397,66 @@ def test_margins_and_classes_tell_how_far_they_are(tmp_path: Path) -> None:
     assert shares == sorted(shares)
 
 
-@pytest.mark.parametrize("laplace", [False, True])
-def test_smooth_cells_by_the_law_of_the_noise(laplace: bool) -> None:
-    """Laplace noise tells more of smooth cells to whoever knows it."""
+def totals_of(truth: Floats, scale: float, rng: np.random.Generator) -> smooth.Problem:
+    """Running totals from cells and from pairs of neighbours, each measured with Laplace noise."""
+    n = len(truth)
+    L = sparse.csr_array(np.vstack([np.eye(n), np.kron(np.eye(n // 2), np.ones((1, 2)))]) / scale)
+    W = sparse.csr_array(np.tri(n) / scale)
+    y = L @ truth + rng.laplace(scale=0.5**0.5, size=L.shape[0])
+    return smooth.Problem(L, W.toarray() @ np.linalg.pinv(L.toarray()), W, y, np.ones(n))
+
+
+def moved(problem: smooth.Problem, answers: Any) -> float:
+    """Σ of the covariances of some answers with the raw ones, by moving one measurement after the other a little."""
+    found, step = 0.0, 1e-4
+    for k in range(len(problem.measured)):
+        there = np.eye(1, len(problem.measured), k)[0] * step
+        two = [answers(replace(problem, measured=problem.measured + sign * there)) for sign in (1, -1)]
+        found += float(dense(problem.reconstruct)[:, k] @ (two[0] - two[1])) / (2 * step)
+    return found
+
+
+@pytest.mark.parametrize("jumps", [False, True])
+def test_covariances_of_smooth_cells_are_exact(jumps: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
-    truth = 400 * np.exp(-np.square(np.arange(64) - 30) / 400)
-    L = sparse.csr_array(np.eye(64) / 100)
+    problem = totals_of(300 * np.exp(-np.square(np.arange(16) - 7) / 20), 20.0, rng)
+    monkeypatch.setattr(smooth, "SETTLED", 0.0)
+    name = "JUMPY" if jumps else "STIFFNESS"
+    monkeypatch.setattr(smooth, name, getattr(smooth, name)[3:4])
+    said = float(smooth.smooth_cells(problem, jumps=jumps).covariance.sum())
+    true = moved(problem, lambda own: problem.queries @ smooth.smooth_cells(own, jumps=jumps).cells)
+    assert said == pytest.approx(true, rel=1e-3)
+
+
+def test_covariances_of_cells_with_their_total_held_are_exact() -> None:
+    rng = np.random.default_rng(1)
+    problem = totals_of(rng.gamma(0.3, 60, size=16), 20.0, rng)
+    found = cells.closest_cells(problem.measure, problem.measured).x
+    assert 3 < np.count_nonzero(found) < 16
+    true = moved(problem, lambda own: problem.queries @ cells.closest_cells(own.measure, own.measured).x)
+    assert float(smooth._held(problem, found).sum()) == pytest.approx(true, rel=1e-3)
+
+
+def test_jumps_stay_where_they_are_allowed() -> None:
+    rng = np.random.default_rng(0)
+    truth = np.repeat([400.0, 20.0, 200.0, 5.0], 12)
     errors = []
-    for _ in range(30):
-        y = truth / 100 + (rng.laplace(scale=0.5**0.5, size=64) if laplace else rng.standard_normal(64))
-        each = [
-            smooth.smooth_cells(smooth.Problem(L, 100 * np.eye(64), 100 * L, y, np.ones(64), laplace=own)).cells
-            for own in (laplace, not laplace)
-        ]
+    for _ in range(10):
+        problem = totals_of(truth, 30.0, rng)
+        each = [smooth.smooth_cells(problem, jumps=jumps).cells for jumps in (False, True)]
         errors.append([float(np.square(x - truth).sum()) for x in each])
-    ours, other = np.mean(errors, axis=0)
-    assert ours < 1.02 * other
+    even, jumping = np.mean(errors, axis=0)
+    assert jumping < 0.8 * even
+
+
+@pytest.mark.parametrize("records", [300, 10_000, 1_000_000])
+def test_totals_of_rough_cells_do_not_lose(records: int) -> None:
+    """Neighbours have nothing to do with one another, and some cells are large: smoothness is wrong."""
+    rng = np.random.default_rng(records)
+    ours = raw = 0.0
+    for _ in range(40):
+        truth = rng.multinomial(records, rng.dirichlet(np.full(24, 0.5))).astype(np.float64)
+        problem = totals_of(truth, 30.0, rng)
+        ours += float(np.square(smooth.denoise_cells(problem).answers - problem.queries @ truth).sum())
+        raw += float(np.square(problem.reconstruct @ problem.measured - problem.queries @ truth).sum())
+    assert ours < 1.02 * raw

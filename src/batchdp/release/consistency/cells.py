@@ -182,11 +182,26 @@ def _connect_cells(L: sparse.csc_array) -> Iterator[tuple[Indices, Indices]]:
             yield part[part < m], part[part >= m] - m
 
 
+def held_totals(rows: sparse.sparray) -> Dense:
+    """For every connected part the combination of answers that `closest_cells` holds, one a row."""
+    L = sparse.csc_array(rows)
+    found = []
+    for there, columns in _connect_cells(L):
+        if len(columns) > 1:
+            found.append(np.zeros(L.shape[0]))
+            found[-1][there] = _held(sparse.csr_array(L[:, columns][there]))
+    return np.array(found).reshape(-1, L.shape[0])
+
+
+def _held(L: sparse.csr_array) -> Dense:
+    """u with Lᵀ u as close to the total of cells as answers tell it."""
+    damp = FAINT * float(np.sqrt(L.multiply(L).sum(axis=0).max()))
+    return np.asarray(lsmr(L.T, np.ones(L.shape[1]), damp=damp, atol=1e-13, btol=1e-13, maxiter=MOST_ROUNDS)[0])
+
+
 def _fit_with_total(L: sparse.csr_array, y: Dense, *, cut: bool) -> FittedCells:
     """One connected part; if `cut`, least squares cut at 0 and scaled to the total, which take no time."""
-    n = L.shape[1]
-    damp = FAINT * float(np.sqrt(L.multiply(L).sum(axis=0).max()))
-    u = lsmr(L.T, np.ones(n), damp=damp, atol=1e-13, btol=1e-13, maxiter=MOST_ROUNDS)[0]
+    n, u = L.shape[1], _held(L)
     t = L.T @ u
     t[np.abs(t) <= NOTHING] = 0.0
     total = float(u @ y) if t.any() else 0.0

@@ -16,7 +16,6 @@ from batchdp.linalg.matrix import Dense, dense
 from batchdp.mechanism.marginal.tables import WeightedReader
 from batchdp.mechanism.reader import CellReader
 from batchdp.mechanism.residual.tables import TableReader
-from batchdp.privacy import LAPLACE
 from batchdp.progress import Outcome, Progress
 from batchdp.release.beside import Beside
 from batchdp.release.consistency.release import counting_queries, estimates, margin_of, read_tables, whole_tables
@@ -198,8 +197,7 @@ def problem_of(reader: CellReader, release: Release) -> tuple[Problem, Dense]:
         L = sparse.csr_array(np.asarray(linalg.solve_triangular(factor, dense(L), lower=True)))
         y, B = linalg.solve_triangular(factor, y, lower=True), dense(B) @ factor
     B = B / units[:, None] if isinstance(B, np.ndarray) else sparse.csr_array(scale @ B)
-    laplace = shape is None and law.noise == LAPLACE
-    return Problem(sparse.csr_array(L), B, sparse.csr_array(scale @ W), y, widths, laplace=laplace), units
+    return Problem(sparse.csr_array(L), B, sparse.csr_array(scale @ W), y, widths), units
 
 
 def _from_cells(

@@ -1,13 +1,15 @@
 """Smooth and non-negative: cells behind a matrix of measurements, and margins of one column with their total held.
 
-Smooth cells are x = width · e^θ with the least −log-likelihood of the measurements plus (λ/2) Σ (Δθ)²/gap, over runs of
-cells that no measurement tells apart. Several λ are averaged by the evidence e^−E, E = F + ½ log det H + ½ Σ log(2π
-gap/λ). The other estimator are the answers of non-negative cells that are closest to the raw ones. How much of each is
-added to the raw answers is chosen by the estimated risk, and the result is brought to the closest answers of
-non-negative cells: as the true ones are such, and all of these are a convex cone, no squared error grows by that.
+Smooth cells are x = width · e^θ with the least ‖L x − y‖²/2 plus a penalty on the differences of neighbours, over runs
+of cells that no measurement tells apart: (λ/2) Σ (Δθ)²/gap, or Σ log(1 + λ (Δθ)²/gap), which leaves jumps and spikes
+as they are. Several λ are averaged by the evidence e^−E, E = F + ½ log det H + ½ Σ log(2π gap/λ). Two more estimators
+know of cells that they are not negative: the closest to the measurements with the total held, and the closest answers.
+How much of each is added to the raw answers is chosen by the estimated risk, and the result is brought to the closest
+answers of non-negative cells: as the true ones are such, and all of these are a convex cone, no squared error grows by
+that.
 
-The likelihood is that of the noise. Laplace noise counts a measurement the less the farther it is off: where many
-measurements tell of few smooth cells, that halves the variance.
+Laplace noise is taken for Gaussian of the same variance. Its own likelihood has smaller errors where records are few,
+but counts a measurement the less the farther it is off, so that nobody knows the covariances well enough to mix.
 """
 
 from __future__ import annotations
@@ -19,19 +21,24 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import linalg, sparse
 
 from batchdp.linalg.matrix import Dense, Indices, dense
 from batchdp.linalg.threads import one_thread
 from batchdp.progress import Outcome, Progress
-from batchdp.release.consistency.cells import Fit, closest_cells
+from batchdp.release.consistency.cells import Fit, closest_cells, held_totals
 from batchdp.release.consistency.tables import project_onto_simplex
 from batchdp.release.denoise.mixing import average_weights, best_mix
 
 STIFFNESS = (2000.0, 500.0, 120.0, 30.0, 8.0, 1.5, 0.3)
 """λ, the stiffest first: each starts from the one before."""
-SHY = 2.0
-"""What is taken off every gain, in variances of the noise along the way to it, as James and Stein do."""
+JUMPY = (30000.0, 3000.0, 300.0, 30.0, 3.0, 0.3)
+"""λ where jumps are allowed."""
+SHY = 1.0
+"""What is taken off every gain, in variances of the noise along the way to it."""
+COST = 2.0
+"""What choosing the mix is taken to cost, in the same unit (James and Stein): for risks."""
 MOST_SMOOTH = 1500
 """Runs of cells up to which smooth ones are looked for."""
 MOST_DENSE = 20_000_000
@@ -43,13 +50,7 @@ LARGEST_STEP = 2.0
 """Of a logarithm."""
 SETTLED = 1e-3
 """Of what is minimised, in units of log-likelihood."""
-ROUNDED = 0.3
-"""How far off, in standard deviations, a measurement with Laplace noise begins to count less: its corner, rounded."""
-LAPLACE_TOLD = (1.2236, 0.9190)
-"""E ψ² and E nψ for Laplace noise n of variance 1, ψ(n) = √2 n / √(n² + ROUNDED²): what it tells, and how it moves."""
-MOVED = 1.25
-"""How much more Laplace noise moves smooth cells than that says, which is true of many records alone: for risks."""
-EVEN = 0.15
+EVEN = 0.1
 """How strongly the mix is pulled to equal parts, in raw risks: few directions carry the error, so chance is large."""
 
 
@@ -73,7 +74,6 @@ class Problem:
         measured: y.
         widths: how many cells every run has.
         independent: whether the noise is; if not, nothing is said of covariances, and cells are not smoothed.
-        laplace: whether it is Laplace noise; if not, it is taken for Gaussian.
     """
 
     measure: sparse.csr_array
@@ -82,7 +82,6 @@ class Problem:
     measured: Dense
     widths: Dense
     independent: bool = True
-    laplace: bool = False
 
     @cached_property
     def variances(self) -> Dense:
@@ -161,31 +160,33 @@ def _bounded(step: Dense) -> Dense:
     return step * min(1.0, LARGEST_STEP / max(float(np.abs(step).max()), 1e-300))
 
 
-class _Stiff:
-    """The problem of smooth cells, with a penalty on differences of neighbours."""
+class _Walk:
+    """The problem of smooth cells, with a penalty on differences of neighbours; `jumps` has that of large ones."""
 
-    def __init__(self, problem: Problem) -> None:
-        self.p, self.L = problem, dense(problem.measure)
+    def __init__(self, problem: Problem, *, jumps: bool) -> None:
+        self.p, self.L, self.jumps = problem, dense(problem.measure), jumps
         self.gram = self.L.T @ self.L
-        gaps = np.diff(np.cumsum(problem.widths) - problem.widths / 2)
-        steps = np.diff(np.eye(len(problem.widths)), axis=0)
-        self.bending, self.normaliser = steps.T @ (steps / gaps[:, None]), float(np.log(gaps).sum())
+        self.gaps = np.diff(np.cumsum(problem.widths) - problem.widths / 2)
 
     def cost(self, theta: Dense, stiffness: float) -> float:
         """What is minimised."""
         off = self.L @ (self.p.widths * np.exp(theta)) - self.p.measured
-        fit = 2**0.5 * float(np.hypot(off, ROUNDED).sum()) if self.p.laplace else float(off @ off) / 2
-        return fit + stiffness / 2 * float(theta @ (self.bending @ theta))
+        squares = stiffness * np.square(np.diff(theta)) / self.gaps
+        return float(off @ off) / 2 + float((np.log1p(squares) if self.jumps else squares / 2).sum())
+
+    def bent(self, theta: Dense, stiffness: float) -> tuple[Dense, Dense]:
+        """Of every difference the slope of the penalty as a multiple of it, and the second derivative, no larger."""
+        each = stiffness / self.gaps
+        if not self.jumps:
+            return each, each
+        squares = each * np.square(np.diff(theta))
+        return 2 * each / (1 + squares), 2 * each * (1 - squares) / np.square(1 + squares)
 
     def step(self, theta: Dense, damping: float, stiffness: float) -> Dense:
-        """The next θ, by squares that are above the cost and touch it."""
-        x = self.p.widths * np.exp(theta)
-        off, gram = self.L @ x - self.p.measured, self.gram
-        if self.p.laplace:
-            counted = 2**0.5 / np.hypot(off, ROUNDED)
-            off, gram = counted * off, (self.L.T * counted) @ self.L
-        slope = x * (self.L.T @ off) + stiffness * (self.bending @ theta)
-        H = x[:, None] * gram * x + stiffness * self.bending
+        """The next θ, by squares that touch the penalty and are above it."""
+        x, (each, _) = self.p.widths * np.exp(theta), self.bent(theta, stiffness)
+        slope = x * (self.L.T @ (self.L @ x - self.p.measured)) + _neighbours(each) @ theta
+        H = x[:, None] * self.gram * x + _neighbours(each)
         H[np.diag_indices_from(H)] += damping * np.maximum(np.diag(H), 1e-6)
         return theta + _bounded(-linalg.cho_solve(linalg.cho_factor(H, check_finite=False), slope, check_finite=False))
 
@@ -194,33 +195,40 @@ class _Stiff:
         theta = descend(
             theta, partial(self.cost, stiffness=stiffness), partial(self.step, stiffness=stiffness), SETTLED
         )
-        x = self.p.widths * np.exp(theta)
-        told, moved = LAPLACE_TOLD if self.p.laplace else (1.0, 1.0)
-        H = told * x[:, None] * self.gram * x + stiffness * self.bending
-        ridge = np.diag(1e-9 * np.maximum(np.diag(H), 1e-9))
-        factor = linalg.cholesky(H + ridge, lower=True, check_finite=False)
-        evidence = self.cost(theta, stiffness) + float(np.log(np.diag(factor)).sum())
-        evidence += (self.normaliser - (len(x) - 1) * np.log(stiffness)) / 2
-        if not self.p.laplace:  # the exact second derivative, where that is positive
-            with suppress(linalg.LinAlgError):
-                bent = np.diag(x * (self.L.T @ (self.L @ x - self.p.measured)))
-                factor = linalg.cholesky(H + bent, lower=True, check_finite=False)
+        x, (each, second) = self.p.widths * np.exp(theta), self.bent(theta, stiffness)
+        told = x[:, None] * self.gram * x
+        H = told + _neighbours(each)
+        factor = linalg.cholesky(H + np.diag(1e-9 * np.maximum(np.diag(H), 1e-9)), lower=True, check_finite=False)
+        evidence = (
+            self.cost(theta, stiffness) + float(np.log(np.diag(factor)).sum()) - len(each) / 2 * np.log(stiffness)
+        )
+        with suppress(linalg.LinAlgError):  # the exact second derivative, where that is positive
+            off = np.diag(x * (self.L.T @ (self.L @ x - self.p.measured)))
+            factor = linalg.cholesky(told + _neighbours(second) + off, lower=True, check_finite=False)
         W = np.asarray((self.p.queries @ sparse.diags_array(x)).todense())
         half = linalg.solve_triangular(factor, W.T, lower=True, check_finite=False)
-        return theta, evidence, np.asarray(moved * np.square(half).sum(axis=0))
+        return theta, evidence, np.asarray(np.square(half).sum(axis=0))
 
 
-def smooth_cells(problem: Problem, progress: Progress | None = None) -> Smooth:
+def _neighbours(weights: Dense) -> Dense:
+    """K with θᵀ K θ = Σ w (Δθ)²."""
+    found = np.diag(np.append(weights, 0.0) + np.append(0.0, weights))
+    np.fill_diagonal(found[1:], -weights)
+    np.fill_diagonal(found[:, 1:], -weights)
+    return found
+
+
+def smooth_cells(problem: Problem, progress: Progress | None = None, *, jumps: bool = False) -> Smooth:
     """Smooth cells, averaged over λ by their evidence."""
     level = problem.measure @ problem.widths
     rate = float(level @ problem.measured) / max(float(level @ level), 1e-300)
     theta = np.full(len(problem.widths), np.log(max(rate, 1 / problem.widths.sum())))
-    stiff, found = _Stiff(problem), []
-    for stiffness in STIFFNESS:
-        theta, evidence, covariance = stiff.solve(theta, stiffness)
+    walk, found, every = _Walk(problem, jumps=jumps), [], JUMPY if jumps else STIFFNESS
+    for stiffness in every:
+        theta, evidence, covariance = walk.solve(theta, stiffness)
         found.append((problem.widths * np.exp(theta), evidence, covariance))
         if progress is not None:
-            progress(len(found) / len(STIFFNESS), "smoothing cells")
+            progress((jumps + len(found) / len(every)) / 2, "smoothing cells")
     weights = average_weights([evidence for _, evidence, _ in found])
     cells = np.sum([w * x for w, (x, _, _) in zip(weights, found, strict=True)], axis=0)
     answers = [problem.queries @ x for x, _, _ in found]
@@ -256,11 +264,31 @@ def _projected(problem: Problem, cells: Dense) -> Dense:
     return np.asarray((U * (B @ (B.T @ U))).sum(axis=1))
 
 
+def _held(problem: Problem, cells: Dense) -> Dense:
+    """The same of the cells closest to the measurements, with their total held.
+
+    With P the projection onto what the cells above 0 are measured by, and u y the total, these answer
+    B (P y + P u · uᵀ(y − P y) / uᵀP u).
+    """
+    B, L = problem.reconstruct, dense(problem.measure)[:, cells > 0]
+    if L.shape[1] == 0:
+        return np.zeros(B.shape[0])
+    U, s, _ = linalg.svd(L, full_matrices=False, check_finite=False)
+    U = U[:, s > 1e-9 * s[0]]
+    found = np.asarray(np.square(B @ U).sum(axis=1))
+    for u in held_totals(problem.measure):
+        inside = U @ (U.T @ u)
+        if u @ inside > 1e-9 * (u @ u):
+            found += (B @ inside) * (B @ (u - inside)) / (u @ inside)
+    return found
+
+
 @one_thread
 def denoise_cells(problem: Problem, progress: Progress | None = None) -> DenoisedCells:
     """The mix of smooth, non-negative and raw answers with the least estimated risk, made answers of cells.
 
-    Ctrl-C gives the non-negative ones. Where there are too many cells for more, these are all there is.
+    Ctrl-C gives the mix of what is found so far. Where there are too many cells for more, the closest non-negative
+    answers are all there is.
     """
     raw, W = np.asarray(problem.reconstruct @ problem.measured), problem.queries
     rows = problem.variances
@@ -271,33 +299,43 @@ def denoise_cells(problem: Problem, progress: Progress | None = None) -> Denoise
     alone = DenoisedCells(np.asarray(W @ positive), positive, (0.0, 1.0), None, rows, status)
     if status is Outcome.CANCELLED or min(W.shape) > MOST_JUDGED or W.shape[0] * W.shape[1] > MOST_DENSE:
         return alone
-    ways, covariances = [alone.answers - raw], []
+    ways, covariances, smoothed = [alone.answers - raw], [], [False]
     try:
         covariances.append(_projected(problem, positive))
         if problem.independent and W.shape[1] <= MOST_SMOOTH and len(problem.measured) * W.shape[1] <= MOST_DENSE:
-            smooth = smooth_cells(problem, progress)
-            ways.append(np.asarray(W @ smooth.cells) - raw)
-            covariances.append(smooth.covariance)
+            for smooth in (smooth_cells(problem, progress, jumps=jumps) for jumps in (False, True)):
+                covariances.append(smooth.covariance)
+                ways.append(np.asarray(W @ smooth.cells) - raw)
+                smoothed.append(True)
+            held = closest_cells(problem.measure, problem.measured)
+            if held.status is Outcome.CANCELLED:
+                raise KeyboardInterrupt
+            covariances.append(_held(problem, held.x))
+            ways.append(np.asarray(W @ held.x) - raw)
+            smoothed.append(False)
     except KeyboardInterrupt:
         status = Outcome.CANCELLED
         if not covariances:
             return replace(alone, status=status)
-    D, cov = np.array(ways), np.array(covariances)
-    M = D @ D.T
-    chance = np.array(
-        [float(np.square(problem.reconstruct.T @ own).sum()) / max(float(own @ own), 1e-300) for own in D]
-    )
+    return _mixed(problem, positive, np.array(ways), np.array(covariances[: len(ways)]), np.array(smoothed), status)
+
+
+def _mixed(
+    problem: Problem, positive: Dense, D: Dense, covariances: Dense, smoothed: NDArray[np.bool_], status: Outcome
+) -> DenoisedCells:
+    """Some of every way added to the raw answers; the first is that to the closest answers of non-negative cells."""
+    rows, W = problem.variances, problem.queries
+    raw = np.asarray(problem.reconstruct @ problem.measured)
+    along = np.asarray([np.square(problem.reconstruct.T @ own).sum() for own in D])
+    chance = along / np.maximum(np.square(D).sum(axis=1), 1e-300)
     mix = np.ones(1)
-    if len(ways) > 1:
-        mix = best_mix(M, (rows - cov).sum(axis=1) - SHY * chance, pull=EVEN * float(rows.sum()))
-    # What the handicap takes off is what choosing the mix is taken to cost.
-    cost = SHY * float(mix @ chance) / max(float(rows.sum()), 1e-300) if len(ways) > 1 else 0.0
-    if problem.laplace:
-        cov[1:] *= MOVED
-    risks = rows * (1 + cost) + np.square(mix @ D) - 2 * mix @ (rows - cov)
-    cells = _closest(problem, raw + mix @ D)[0] if len(ways) > 1 else positive
-    both = (float(mix[1]) if len(ways) > 1 else 0.0, float(mix[0]))
-    return DenoisedCells(np.asarray(W @ cells), cells, both, risks, rows, status)
+    if len(D) > 1:
+        mix = best_mix(D @ D.T, (rows - covariances).sum(axis=1) - SHY * chance, pull=EVEN * float(rows.sum()))
+    cost = COST * float(mix @ chance) / max(float(rows.sum()), 1e-300) if len(D) > 1 else 0.0
+    risks = rows * (1 + cost) + np.square(mix @ D) - 2 * mix @ (rows - covariances)
+    cells = _closest(problem, raw + mix @ D)[0] if len(D) > 1 else positive
+    parts = (float(mix[smoothed].sum()), float(mix[~smoothed].sum()))
+    return DenoisedCells(np.asarray(W @ cells), cells, parts, risks, rows, status)
 
 
 # ── Margins: x = e^θ with Σ x = T has the least ‖x − y‖²/2t + (λ/2) Σ (Δθ)² of neighbours, averaged and mixed alike.
