@@ -71,6 +71,8 @@ def _(workload: MatrixWorkload) -> tuple[dict[str, Any], dict[str, Any]]:
     arrays = archive.split_matrix("W", plain(workload.matrix))
     if workload.weights is not None:
         arrays["weights"] = workload.weights
+    if workload.records is not None:
+        arrays["records"] = workload.records
     if workload.structure is not None:
         header["structure"], factors = _describe(workload.structure)
         arrays |= factors
@@ -105,6 +107,7 @@ def _read_matrix(header: Mapping[str, Any], arrays: Mapping[str, Any], most_byte
         structure,
         header["meetings"],
         header["ends"],
+        arrays.get("records"),
     )
     if (
         structure is not None
