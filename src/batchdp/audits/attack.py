@@ -137,18 +137,18 @@ def _(measurement: Any, noises: Sequence[GroupNoise]) -> dict[str, dict[int, NDA
     columns = sparse.csc_array(measurement.integers)
     if 0 in columns.shape:
         return {}
+    if measurement.workload.kinds is not None:
+        columns = sparse.csc_array(columns @ measurement.workload.kinds)
     sums = np.asarray(abs(columns).sum(axis=0)).ravel()
     tops = np.asarray(abs(columns).max(axis=0).toarray()).ravel()
     workload = measurement.workload
+    blocks, meetings = (workload.blocks, workload.meetings) if workload.kinds is None else (sums.shape, [(0,)])
     found = {}
     for name, sizes in (("most concentrated column", tops), ("largest column", sums)):
-        ends = np.cumsum(workload.blocks)
-        every = [
-            end - size + int(np.argmax(sizes[end - size : end]))
-            for end, size in zip(ends, workload.blocks, strict=True)
-        ]
+        ends = np.cumsum(blocks)
+        every = [end - size + int(np.argmax(sizes[end - size : end])) for end, size in zip(ends, blocks, strict=True)]
         # Of the blocks that a record can have a cell in at once: others exclude each other.
-        cells = max(([every[block] for block in met] for met in workload.meetings), key=lambda own: sum(sizes[own]))
+        cells = max(([every[block] for block in met] for met in meetings), key=lambda own: sum(sizes[own]))
         moved = np.asarray(columns[:, cells].sum(axis=1)).ravel()
         found[tuple(cells)] = (name, {0: moved[moved != 0]})
     return dict(found.values())

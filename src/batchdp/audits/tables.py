@@ -30,7 +30,8 @@ def records_findings(batch: Any, measurement: Any) -> Iterator[Finding]:
 
 @records_findings.register
 def _(batch: CellBatch, measurement: Any) -> Iterator[Finding]:
-    if len(measurement.workload.meetings) > 1 and isinstance(batch.cells, Cells):  # of several tables all meet
+    W = measurement.workload
+    if (len(W.meetings) > 1 or W.records is not None) and isinstance(batch.cells, Cells):  # of several tables all meet
         yield records_finding(batch.cells, measurement)
 
 
@@ -50,8 +51,13 @@ def records_finding(cells: Cells, lattice: Any) -> Finding:
     starts = np.cumsum((0, *lattice.workload.blocks[:-1]))
     worst, seen, strangers = 0, 0, 0
     known: set[bytes] = set()
+    listed = None if lattice.workload.records is None else set(map(tuple, lattice.workload.records.tolist()))
     for codes in _records(cells):
         found = np.stack([block.classes.of(codes) for block in cells.blocks])
+        if listed is not None:  # whose changes are derived again by their kinds
+            strangers += len(set(map(tuple, np.unique(found, axis=1).T.tolist())) - listed)
+            seen += len(codes)
+            continue
         for pattern in np.unique(found >= 0, axis=1).T:
             if pattern.tobytes() not in known:
                 known.add(pattern.tobytes())
@@ -61,7 +67,13 @@ def records_finding(cells: Cells, lattice: Any) -> Finding:
         worst = max(worst, int(change[places].sum(axis=0).max()))
         seen += len(codes)
     held = strangers == 0 and worst <= lattice.column_sums
-    said = f"{seen:,} combinations of values, {len(met)} sets of blocks that meet, Σ|Q| at most {worst}"
+    said = f"{seen:,} combinations of values, "
+    if listed is not None:
+        said += f"{len(listed):,} kinds of records"
+        return Finding(
+            "records that exist", held, said if not strangers else f"{said}; {strangers} that are not listed"
+        )
+    said += f"{len(met)} sets of blocks that meet, Σ|Q| at most {worst}"
     return Finding("records that exist", held, said if not strangers else f"{said}; {strangers} in other blocks")
 
 

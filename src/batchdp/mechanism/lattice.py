@@ -63,12 +63,12 @@ class OneGroup(ABC):
     @cached_property
     def column_sums(self) -> int:
         """Δ₁, exactly: the most that one record changes all measurements; over blocks as `over_blocks` says."""
-        return over_blocks(self.workload, self.by_cell(1))
+        return over_blocks(self.workload, self.by_cell(1), self.rows, 1)
 
     @cached_property
     def column_squares(self) -> int:
         """Δ₂², the largest squared L2 norm of a column, likewise."""
-        return over_blocks(self.workload, self.by_cell(2), self.rows)
+        return over_blocks(self.workload, self.by_cell(2), self.rows, 2)
 
     @abstractmethod
     def by_cell(self, power: int) -> NDArray[Any]:
@@ -213,7 +213,8 @@ class Lattice(OneGroup):
         # Rounding of the products themselves, here and when the answers are computed: Σ_k |B_ik| |L_kj| is at most
         # the largest |B_ik| times the column norm of L.
         rounding = 2 * np.finfo(float).eps * (self.integers.shape[0] + 64)
-        return np.asarray(worst + rounding * row_maxima(B) * self.column_sums / 2.0**self.bits)
+        apart = self.workload.most_together(self.workload.largest_by_block(self.by_cell(1)).tolist())
+        return np.asarray(worst + rounding * row_maxima(B) * apart / 2.0**self.bits)
 
 
 def worst_by_block(E: sparse.csr_array, block_of: Integers) -> Dense:

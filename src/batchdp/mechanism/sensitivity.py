@@ -3,6 +3,7 @@
 | measurement | norm | function |
 |---|---|---|
 | of cells, in one block or several | L1, L2 | `cell_sums`, `cell_squares`, then `over_blocks` |
+| of cells, of kinds of records that are listed | L1, L2 | `over_kinds` |
 | of amounts between cells | L1, L2 | `amount_changes`, then `over_blocks` |
 | residual, of many columns | L2 | `largest_squares` |
 | weighted tables, of many columns | L1 | `largest_change` |
@@ -26,6 +27,7 @@ from batchdp.linalg.matrix import rows_span
 from batchdp.mechanism.measurement import Integers
 from batchdp.strategies.residual.columns import Column
 from batchdp.workloads.matrix import MatrixWorkload
+from batchdp.workloads.records import by_kind
 
 if TYPE_CHECKING:
     from batchdp.mechanism.residual.integers import IntegerPiece
@@ -58,18 +60,37 @@ def cell_squares(Q: sparse.csr_array) -> NDArray[np.object_]:
     return np.array(squares, dtype=object)
 
 
-def over_blocks(workload: MatrixWorkload, by_cell: NDArray[Any], rows: sparse.csr_array | None = None) -> int:
-    """The most that a record changes, which has at most one cell in every block, over blocks that it can be in at once.
+def over_blocks(workload: MatrixWorkload, by_cell: NDArray[Any], rows: sparse.csr_array, power: int) -> int:
+    """The most that a record changes, which has at most one cell in every block.
+
+    Where kinds of records are listed, the most that any of these changes. Else it is over blocks that a record can be
+    in at once: what it changes adds up, but for squares where a measurement sees two blocks, whose roots do, rounded
+    up.
 
     Args:
         workload: whose blocks these are.
-        by_cell: what a record in every cell changes: sums of magnitudes, or of squares where `rows` are given.
-        rows: the measurements; squares add up where none of them sees two blocks, else roots do, rounded up.
+        by_cell: what a record in every cell changes: sums of magnitudes, or of squares.
+        rows: the measurements.
+        power: 1 for magnitudes, 2 for squares.
     """
+    if workload.kinds is not None and sums_fit(rows, len(workload.blocks)):
+        return over_kinds(rows, workload.kinds, power)
     by_block = workload.largest_by_block(by_cell)
-    if rows is not None and len(by_block) > 1 and rows_span(rows, workload.blocks):
+    if power > 1 and len(by_block) > 1 and rows_span(rows, workload.blocks):
         return workload.most_together([root_above(square) for square in by_block]) ** 2
     return workload.most_together(by_block.tolist())
+
+
+def over_kinds(Q: sparse.csr_array, kinds: sparse.csc_array, power: int) -> int:
+    """The most that a record of any kind changes: the columns of all its cells together, exactly."""
+    norms = cell_sums if power == 1 else cell_squares
+    return max(int(norms(sparse.csr_array(part)).max()) for part in by_kind(sparse.csr_array(Q), kinds))
+
+
+def sums_fit(Q: sparse.csr_array, blocks: int) -> bool:
+    """Whether columns of so many cells, added up, have magnitudes and halves of squares that fit into 64 bits."""
+    top = max(int(Q.data.max(initial=0)), -int(Q.data.min(initial=0)))
+    return top <= 2 ** (2 * LIMB) and Q.shape[0] * blocks**2 < 2**22
 
 
 def amount_changes(

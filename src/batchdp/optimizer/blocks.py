@@ -16,6 +16,7 @@ from batchdp.linalg.product import CellMap
 from batchdp.linalg.threads import in_threads, one_thread
 from batchdp.optimizer.families import families_for
 from batchdp.optimizer.options import Options
+from batchdp.optimizer.together import spanning
 from batchdp.privacy import LAPLACE, Noise
 from batchdp.progress import Outcome
 from batchdp.strategies.account import Account, EndedError, PairSearch, Progress, reduction_price
@@ -60,7 +61,8 @@ def optimize_blocks(workload: MatrixWorkload, noise: Noise, options: Options, of
         closed = [family for family in families_for(noise) if not family.searches and family.worth(reduction)]
         whole = [family.method(workload) for family in closed]
         best = min([best, *whole], key=lambda strategy: error_of(strategy, objective))
-    return best
+    across = spanning(workload, noise, objective, lambda kinds: of_block(kinds, options))
+    return min([best, *across], key=lambda strategy: error_of(strategy, objective))
 
 
 LARGE = 30_000_000

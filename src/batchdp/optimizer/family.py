@@ -46,6 +46,8 @@ class Family(ABC):
     """Whether it searches, or has a closed form."""
     quick: bool = False
     """Whether it takes seconds on every workload, so that a page or a demonstration can wait for it."""
+    mixes: bool = False
+    """Whether it measures little but mixtures of the queries, which several blocks can measure together."""
     slow_beyond: int | None = None
     """The number of cells beyond which its function takes minutes."""
 

@@ -97,8 +97,11 @@ class CellBatch:
         """The batch as a matrix over the cells, without weights."""
         cells = self.cells
         # Blocks of components meet in every record.
-        met = None if isinstance(cells, ComponentCells) else cells.meetings
-        return MatrixWorkload(cells.matrix, cells.names, blocks=cells.sizes, meetings=met, ends=cells.ends)
+        apart = isinstance(cells, ComponentCells)
+        met, records = (None, None) if apart else (cells.meetings, cells.records)
+        return MatrixWorkload(
+            cells.matrix, cells.names, blocks=cells.sizes, meetings=met, ends=cells.ends, records=records
+        )
 
 
 def check_of_one_table(selections: Sequence[Selection], domain: Domain) -> None:
@@ -178,6 +181,12 @@ def _check_cells(cells: Cells | SeveralCells, workload: Any) -> None:
             "strategy: its workload says of blocks that no record is in all of them, and some record may be; optimise "
             "plan.workload itself, or leave its meetings as they are"
         )
+    # Nor that records have other cells together than they have.
+    if workload.records is not None and not _lists_records(cells, workload):
+        raise PlanError(
+            "strategy: its workload lists other kinds of records than the plan counts; optimise plan.workload itself, "
+            "or leave records out"
+        )
     given, asked = sparse.csr_array(plain(workload.matrix)), cells.matrix
     if workload.names != cells.names or given.shape != asked.shape or np.any((given - asked).data):
         raise PlanError(
@@ -192,6 +201,14 @@ def _meets_as_counted(cells: Cells | SeveralCells, workload: MatrixWorkload) -> 
     if any(met.issuperset(every) for met in known):
         return True
     return all(any(met.issuperset(own) for met in known) for own in cells.meetings or (every,))
+
+
+def _lists_records(cells: Cells | SeveralCells, workload: MatrixWorkload) -> bool:
+    """Whether the workload lists every kind of record that is counted."""
+    counted = None if isinstance(cells, ComponentCells) else cells.records
+    if counted is None or workload.records is None:
+        return False
+    return not {own.tobytes() for own in counted} - {own.tobytes() for own in workload.records}
 
 
 def statements_in(batch: Any) -> tuple[Statement, ...]:

@@ -25,7 +25,7 @@ from batchdp.plans.options import FAIR, Options, PlanObjective, checked_weights,
 from batchdp.plans.planned import PLANNER, Plan, declared_neighbours
 from batchdp.plans.weighing import Weighing, weighed, weighing
 from batchdp.privacy import GAUSSIAN, NOISES, Privacy
-from batchdp.progress import Progress
+from batchdp.progress import Outcome, Progress
 from batchdp.sql.script import batch_of, is_many, load_text, read_selections
 from batchdp.strategies.pair import PairStrategy
 from batchdp.strategies.shaped import DEFAULT, ShapeLimits
@@ -199,13 +199,15 @@ def search(
     strategy: Strategy = optimize(workload, **options.of_search(), progress=watch)
     if not isinstance(batch, CellBatch) or len(workload.blocks) < 2 or isinstance(batch.cells, SeveralCells):
         return batch, strategy
+    if strategy.status is Outcome.OPTIMAL:  # over all kinds of records
+        return batch, strategy
     if options.privacy == GAUSSIAN.privacy and options.searched == "sum":
         by = weighing(batch, options)
         other = componentwise(batch.statements, domain, options.max_cells, options.seconds, options.seed, by)
         budget = GAUSSIAN.reference.arguments
         if other is not None and other[1].expected_squared_error(**budget) < strategy.expected_squared_error(**budget):
             return replace(batch, cells=other[0]), other[1]
-    if options.searched == "sum":
+    if options.searched == "sum" and workload.kinds is None:  # else what is proven of the kinds is better
         limit = limit_over_blocks(batch.statements, domain, weighing(batch, options), options.seed)
         if limit is not None:
             cast(PairStrategy, strategy).know_limit(limit)

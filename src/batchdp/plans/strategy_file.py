@@ -73,6 +73,8 @@ def _(workload: MatrixWorkload) -> tuple[dict[str, Any], dict[str, Any]]:
     arrays = archive.split_matrix("W", plain(workload.matrix))
     if workload.weights is not None:
         arrays["weights"] = workload.weights
+    if workload.records is not None:
+        arrays["records"] = workload.records
     if workload.structure is not None:
         header["structure"], factors = _describe(workload.structure)
         arrays |= factors
@@ -108,6 +110,7 @@ def _read_matrix(header: Mapping[str, Any], arrays: Mapping[str, Any], most_byte
         header["meetings"],
         header["ends"],
         header.get("cell_names"),
+        arrays.get("records"),
     )
     if (
         structure is not None

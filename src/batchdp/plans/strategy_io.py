@@ -102,10 +102,12 @@ def _credible_bounds(strategy: PairStrategy) -> tuple[OptimalityBound, ...]:
 
 
 def _digest(workload: MatrixWorkload) -> str:
-    """A fingerprint of what a bound depends on: the matrix, the weights of the queries, the blocks."""
+    """A fingerprint of what a bound depends on: the matrix, the queries' weights, the blocks, the kinds of records."""
     digest = hashlib.sha256(repr(workload.blocks).encode())
-    weights = {} if workload.weights is None else {"weights": workload.weights}
-    for name, part in sorted({**archive.split_matrix("W", plain(workload.matrix)), **weights}.items()):
+    parts: Arrays = dict(archive.split_matrix("W", plain(workload.matrix)))
+    parts |= {} if workload.weights is None else {"weights": workload.weights}
+    parts |= {} if workload.records is None else {"records": workload.records}
+    for name, part in sorted(parts.items()):
         array = np.ascontiguousarray(part, dtype=np.float64 if part.dtype.kind == "f" else np.int64)
         digest.update(f"{name} {array.shape} ".encode() + array.tobytes())
     return digest.hexdigest()

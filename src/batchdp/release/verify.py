@@ -76,8 +76,10 @@ def _cells(measurement: OneGroup, exact: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _matrices(measurement: Any) -> dict[str, NDArray[Any]]:
-    W = sparse.csr_array(plain(measurement.workload.matrix))
-    return _parts("integers", measurement.integers) | _parts("workload", W)
+    workload = measurement.workload
+    listed = {} if workload.records is None else {"records": workload.records}
+    W = sparse.csr_array(plain(workload.matrix))
+    return _parts("integers", measurement.integers) | _parts("workload", W) | listed
 
 
 def _parts(name: str, matrix: sparse.csr_array) -> dict[str, NDArray[Any]]:

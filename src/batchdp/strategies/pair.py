@@ -35,6 +35,7 @@ from batchdp.strategies.shape import Shape
 from batchdp.strategies.strategy import TOLERANCE, Strategy
 from batchdp.text import Shown, draw
 from batchdp.workloads.matrix import MatrixWorkload, Pair
+from batchdp.workloads.records import by_kind
 from batchdp.workloads.reduction import Reduction
 
 if TYPE_CHECKING:
@@ -426,6 +427,8 @@ class PairStrategy(Strategy, Shown):
 
 def _sensitivity(workload: MatrixWorkload, L: Matrix, noise: Noise) -> float:
     """The largest column norm; over the blocks that a record can have a cell in at once they add up."""
+    if workload.kinds is not None:
+        return max(float(column_norms(part, noise.norm).max()) for part in by_kind(plain(L), workload.kinds))
     norms = workload.largest_by_block(column_norms(L, noise.norm))
     # Only L2 norms make a difference between measurements of one block and those that span several.
     apart = noise.norm > 1 and not rows_span(L, workload.blocks)

@@ -30,6 +30,7 @@ from batchdp.linalg.matrix import (
 from batchdp.linalg.product import CellMap, Product
 from batchdp.progress import Outcome
 from batchdp.text import Shown
+from batchdp.workloads.records import cells_of_records, checked_records
 
 Ends = tuple[tuple[int, int, int], ...]
 """The lower and the upper cell, −1 for none, and in how many steps one gets from one to the other."""
@@ -172,8 +173,11 @@ class MatrixWorkload(Workload, Shown):
         ends: pairs of cells of one block between which a record can lie, as a mixture of both: the lower and the upper
             cell, −1 for none, and in how many steps one gets from one to the other.
         cell_names: what the cells are called, if anything.
+        records: for every kind of record that exists its cell in each block, −1 for none; then a record changes what
+            its cells change together, not what the worst cells of all blocks do. None if they are not listed.
 
     A pandas frame's labels are kept: those of its index as names, those of its columns as cell names.
+<<<<<<<>>>>>>> 05860fa3dc1e081d67182655eb9188f8e412d6ef
     """
 
     matrix: Matrix
@@ -184,6 +188,7 @@ class MatrixWorkload(Workload, Shown):
     structure: Any
     ends: tuple[tuple[int, int, int], ...]
     cell_names: tuple[str, ...] | None
+    records: NDArray[np.int32] | None
 
     def __init__(
         self,
@@ -195,6 +200,7 @@ class MatrixWorkload(Workload, Shown):
         meetings: Iterable[Iterable[int]] | None = None,
         ends: Iterable[tuple[int, int, int]] = (),
         cell_names: Iterable[str] | None = None,
+        records: ArrayLike | None = None,
     ) -> None:
         if names is None:
             names = _labels(matrix, "index")
@@ -211,6 +217,11 @@ class MatrixWorkload(Workload, Shown):
         object.__setattr__(self, "ends", checked_ends(ends, self.blocks))
         called = None if cell_names is None else _checked_names(cell_names, W.shape[1], "cell")
         object.__setattr__(self, "cell_names", called)
+        object.__setattr__(self, "records", None if records is None else checked_records(records, self.blocks))
+        if self.ends and self.records is not None:
+            raise WorkloadError(
+                "workload has records and ends; records between two cells are of no kind that is listed"
+            )
         if isinstance(W, Product) and len(self.blocks) > 1:
             raise WorkloadError("workload is a product, which has one block; give blocks with a plain matrix")
 
@@ -258,6 +269,18 @@ class MatrixWorkload(Workload, Shown):
     def weighted(self) -> Matrix:
         """W with every row times the square root of its weight: its plain total error is the weighted one."""
         return self.matrix if self.weights is None else scale_rows(self.matrix, np.sqrt(self.weights))
+
+    @cached_property
+    def kinds(self) -> sparse.csc_array | None:
+        """Cell × kind of record: 1 where the kind has the cell; None where `records` are not listed."""
+        return None if self.records is None else cells_of_records(self.records, self.blocks)
+
+    def of_kinds(self) -> MatrixWorkload:
+        """The same queries with the listed kinds of records as cells: one block, whose strategies count every kind."""
+        assert self.kinds is not None
+        return MatrixWorkload(
+            sparse.csr_array(sparse.csr_array(plain(self.matrix)) @ self.kinds), self.names, self.weights
+        )
 
     def largest_by_block(self, values: NDArray[Any]) -> NDArray[Any]:
         """The largest of one value a cell in every block: a record has at most one of them."""

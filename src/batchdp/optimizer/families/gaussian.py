@@ -50,4 +50,4 @@ class _GaussianOptimum(Family):
         return gaussian(workload, tolerance=tolerance, progress=progress)
 
 
-GAUSSIAN_OPTIMUM = _GaussianOptimum("gaussian", gaussian, noise=GAUSSIAN, searches=True)
+GAUSSIAN_OPTIMUM = _GaussianOptimum("gaussian", gaussian, noise=GAUSSIAN, searches=True, mixes=True)

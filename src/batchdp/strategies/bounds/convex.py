@@ -129,9 +129,12 @@ def certify(
 ) -> OptimalityBound:
     """The convex bound for a workload, to a relative duality gap of `tolerance` or `max_rounds` rounds.
 
-    Over several blocks it is the sum of theirs: a strategy for all queries answers those of every block.
+    Over several blocks it is the sum of theirs, since a strategy for all queries answers those of every block; or that
+    of the kinds of records, where these are listed.
     """
     workload = as_workload(workload)
+    if workload.kinds is not None:
+        return certify(workload.of_kinds(), tolerance=tolerance, max_rounds=max_rounds)
     if len(workload.blocks) > 1:
         found = [certify(part, tolerance=tolerance, max_rounds=max_rounds) for _, _, part in workload.parts()]
         return of_blocks(found, workload.summed_together())

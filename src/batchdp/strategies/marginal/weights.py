@@ -16,6 +16,7 @@ one another are made, and the weights fitted anew.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -219,6 +220,8 @@ ANY = 200
 """Sets of columns that are tried so where there are more."""
 PRICE = 1 / 4e8
 """Nominal seconds an operation of pricing changes and fitting weights; measured."""
+FEW_REPLACED = 0.02
+"""Share of the tables that a change replaces, up to which products go by entries."""
 ONE_MORE = 0.2
 """What the weight of one more table is relative to, all others having 1 together."""
 
@@ -250,11 +253,27 @@ def improve(asked: MarginalProblem, start: Fitted, rng: np.random.Generator, acc
     return best
 
 
+Changes = tuple[int, Callable[[Indices], tuple[Flags, Flags, Flags]]]
+"""How many there are of a kind, and some of them: what new tables tell apart, their differences, what they replace."""
+
+
 def _candidates(asked: MarginalProblem, tables: Tables, rng: np.random.Generator, most: int) -> tuple[Tables, Flags]:
-    """New tables, and for each which of the present ones it takes the place of."""
+    """New tables, and for each which of the present ones it takes the place of; where many, some that are drawn."""
+    parts = _changes(asked, tables, rng)
+    ends = np.cumsum([count for count, _ in parts])
+    kept = np.arange(ends[-1])
+    if ends[-1] > most:
+        kept = np.sort(rng.choice(ends[-1], most, replace=False))
+    split = np.split(kept, np.searchsorted(kept, ends[:-1]))
+    made = [make(own - (end - count)) for own, end, (count, make) in zip(split, ends, parts, strict=True)]
+    apart, difference, gone = (np.concatenate([part[k] for part in made]) for k in range(3))
+    return Tables(apart, difference), gone
+
+
+def _changes(asked: MarginalProblem, tables: Tables, rng: np.random.Generator) -> list[Changes]:
+    """All changes of every kind, none of them made: there are millions where few are priced."""
     S, d = tables.apart.shape
-    looked = tables.looked
-    parts: list[tuple[Flags, Flags, Flags]] = []  # apart, difference, gone
+    looked, whole, differ = tables.looked, tables.apart, tables.difference
 
     def put(flags: Flags, one: Indices, column: Indices, value: bool) -> Flags:
         changed = flags[one]
@@ -264,33 +283,43 @@ def _candidates(asked: MarginalProblem, tables: Tables, rng: np.random.Generator
     def alone(which: Indices) -> Flags:
         return np.asarray(which[:, None] == np.arange(S))
 
-    # One more column, and everything below.
-    one, column = np.nonzero(~tables.apart)
-    grown = put(tables.apart, one, column, True)
-    parts.append((grown, np.zeros_like(grown), _inside(looked, grown)))
-    parts.append((grown, tables.difference[one] & ~grown, alone(one)))
+    def in_place_of_all(grown: Flags) -> tuple[Flags, Flags, Flags]:
+        return grown, np.zeros_like(grown), _inside(looked, grown)
+
+    # One more column, and everything below; or in the place of the one table.
+    at, new = np.nonzero(~whole)
+
+    def beside(k: Indices) -> tuple[Flags, Flags, Flags]:
+        grown = put(whole, at[k], new[k], True)
+        return grown, differ[at[k]] & ~grown, alone(at[k])
+
     # Two as one.
-    count = min(S * (S - 1) // 2, 4 * len(one) + 64)
+    count = min(S * (S - 1) // 2, 4 * len(at) + 64)
     first, second = rng.integers(0, S, count), rng.integers(0, S, count)
-    union = looked[first] | looked[second]
-    parts.append((union, np.zeros_like(union), _inside(looked, union)))
-    # One column less.
-    one, column = np.nonzero(looked)
-    less, fewer = (put(own, one, column, False) for own in (tables.apart, tables.difference))
-    parts.append((less, fewer, alone(one)))
-    one, column = np.nonzero(tables.apart & asked.two)
-    less = put(tables.apart, one, column, False)
-    parts.append((less, put(tables.difference, one, column, True), alone(one)))
+    # One column less; of two values, its difference.
+    of, gone = np.nonzero(looked)
+    two, halved = np.nonzero(whole & asked.two)
+
+    def fewer(k: Indices) -> tuple[Flags, Flags, Flags]:
+        less, apart = (put(own, of[k], gone[k], False) for own in (whole, differ))
+        return less, apart, alone(of[k])
+
+    def half(k: Indices) -> tuple[Flags, Flags, Flags]:
+        less = put(whole, two[k], halved[k], False)
+        return less, put(differ, two[k], halved[k], True), alone(two[k])
+
     # Any other, beside all that there are.
     every = np.arange(2 ** min(d, FEW_COLUMNS))[:, None] >> np.arange(d) & 1 == 1
     some = every if d <= FEW_COLUMNS else rng.random((ANY, d)) < rng.uniform(0.1, 0.9, (ANY, 1))
-    extra = np.concatenate([some, less])
-    parts.append((extra, np.zeros_like(extra), np.zeros((len(extra), S), dtype=bool)))
-    apart, difference, gone = (np.concatenate([part[k] for part in parts]) for k in range(3))
-    if len(apart) > most:
-        kept = np.sort(rng.choice(len(apart), most, replace=False))
-        apart, difference, gone = apart[kept], difference[kept], gone[kept]
-    return Tables(apart, difference), gone
+    extra = np.concatenate([some, put(whole, two, halved, False)])
+    return [
+        (len(at), lambda k: in_place_of_all(put(whole, at[k], new[k], True))),
+        (len(at), beside),
+        (count, lambda k: in_place_of_all(looked[first[k]] | looked[second[k]])),
+        (len(of), fewer),
+        (len(two), half),
+        (len(extra), lambda k: (extra[k], np.zeros_like(extra[k]), np.zeros((len(k), S), dtype=bool))),
+    ]
 
 
 def _inside(looked: Flags, grown: Flags) -> Flags:
@@ -306,15 +335,20 @@ def _priced(asked: MarginalProblem, now: Fitted, rng: np.random.Generator) -> tu
     size = sizes_of(asked.tau, now.tables)
     squares = seen(asked.needed, now.tables) * (size * now.theta**2)
     eigenvalues = squares.sum(axis=1)
-    left = eigenvalues[:, None] - squares @ gone.T
+    # What few tables are replaced by each change is summed by its entries.
+    replaced = sparse.csc_array(gone.T, dtype=np.float64) if gone.mean() < FEW_REPLACED else gone.T
+    left = eigenvalues[:, None] - squares @ replaced
     left[left < 1e-12 * eigenvalues[:, None]] = 0.0
     freed = gone @ now.theta
+    buffer = np.empty_like(left)
     added = seen(asked.needed, new) * sizes_of(asked.tau, new)
     best, weight = np.full(len(new), np.inf), np.zeros(len(new))
     with np.errstate(divide="ignore", over="ignore"):
         for share in GRID:
             theta = share * np.where(freed > 0, freed, ONE_MORE)
-            values = (1 - freed + theta) ** 2 * (asked.amount @ (1 / (left + added * theta**2)))
+            np.multiply(added, theta**2, out=buffer)
+            np.divide(1, np.add(left, buffer, out=buffer), out=buffer)
+            values = (1 - freed + theta) ** 2 * (asked.amount @ buffer)
             lower = values < best
             best[lower], weight[lower] = values[lower], theta[lower]
     gain = now.value - best

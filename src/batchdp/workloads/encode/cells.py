@@ -31,6 +31,7 @@ from batchdp.workloads.encode.classes import (
     classes_of,
     counting,
     joined,
+    numbered,
 )
 
 
@@ -283,6 +284,8 @@ MOST_CELLS = 8192
 """In one block, unless the caller says otherwise."""
 MOST_KINDS = 100_000
 """Of records, by all blocks together."""
+MOST_LISTED = 50_000
+"""Of records, by the cells that they have in all blocks."""
 MOST_ADDED = 20_000_000
 """Of what records of every kind add to the queries."""
 WHOLE = 1e-9
@@ -341,6 +344,20 @@ class Cells:
     def meetings(self) -> Meetings | None:
         """Which blocks one record can have a cell in at once; None where that may be all of them."""
         return meetings(self.blocks, self.atoms)
+
+    @cached_property
+    def records(self) -> NDArray[np.int32] | None:
+        """For every kind of record its cell in each block, −1 for none; None of one block, and where they are many."""
+        if len(self.blocks) < 2 or any(block.amount is not None for block in self.blocks):
+            return None
+        try:
+            places = (numbered(block.classes) for block in self.blocks)
+            every = reduce(lambda one, other: joined(one, other, self.atoms, MOST_LISTED), places)
+        except (TooManyClassesError, QueryError):
+            return None
+        found = every.amounts.toarray().T.astype(np.int32) - 1
+        held = all(len(np.unique(own[own >= 0])) == size for own, size in zip(found.T, self.sizes, strict=True))
+        return found if held else None  # of a block that no record is in nothing is claimed
 
     @cached_property
     def ends(self) -> tuple[tuple[int, int, int], ...]:

@@ -122,6 +122,11 @@ def counting(classes: Classes) -> Classes:
     return Classes(transitions, sparse.csc_array(counted[None]))
 
 
+def numbered(classes: Classes) -> Classes:
+    """The same classes by nothing but their cells: one row, which has the cell of each from 1, and 0 for none."""
+    return Classes(classes.transitions, sparse.csc_array(classes.cells[None] + 1.0))
+
+
 LOGIC = np.array([0.0, 1.0, 0.5])
 """By the value of a `Truth`: then AND is the least, OR the largest, and NOT what is missing to 1."""
 Expression = Amount | Condition

@@ -106,6 +106,11 @@ class SeveralCells:
         """Nothing is said to exclude anything: a person may have rows of every kind."""
         return
 
+    @property
+    def records(self) -> None:
+        """Nor are kinds of persons listed."""
+        return
+
     @cached_property
     def ends(self) -> tuple[tuple[int, int, int], ...]:
         """Pairs of cells between which a record can lie, as `Cells.ends`."""

@@ -294,4 +294,4 @@ class _LowRank(Family):
         return min(0.3 + 2e-4 * R.size, 20.0) if may_pay(R) else 0.0
 
 
-LOW_RANK = _LowRank(NAME, low_rank, searches=True)
+LOW_RANK = _LowRank(NAME, low_rank, searches=True, mixes=True)
