@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import singledispatch
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,8 @@ class Finding:
     figures: str
 
 
+MOST_CHOICES = 20_000
+"""Of columns that are added up one choice after the other."""
 MOST_PLACES = 2_000_000
 """Measurements whose places are looked at one by one."""
 
@@ -111,17 +113,27 @@ def take_apart(measurement: Any, counts: Any) -> list[int]:
 
 @rederive.register
 def _(measurement: Lattice) -> tuple[list[int], str]:
-    """Norms add up over the blocks that a record can have a cell in at once; squares where rows see one block each."""
+    """Norms add up over the blocks that a record can have a cell in at once; squares where rows see one block each.
+
+    Where rows see several blocks, the most is found over every choice of a cell or none in each, if these are few.
+    """
     columns = sparse.csc_array(measurement.integers)
     power = measurement.noise.norm
     largest, rows, start = [], [], 0
+    cells: list[list[dict[int, int]]] = []
     for size in measurement.workload.blocks:
         bounds = columns.indptr[start : start + size + 1]
         spans = [slice(a, b) for a, b in pairwise(bounds)]
         largest.append(max(sum(abs(int(q)) ** power for q in columns.data[span]) for span in spans))
         rows.append(set(columns.indices[bounds[0] : bounds[-1]].tolist()))
+        cells.append(
+            [dict(zip(columns.indices[own].tolist(), columns.data[own].tolist(), strict=True)) for own in spans]
+        )
         start += size
     found = over_blocks_again(measurement.workload.meetings, largest, rows, power)
+    if power == 2 and sum(map(len, rows)) > len(set().union(*rows)) and len(measurement.workload.meetings) == 1:
+        most = most_of_choices(cells)
+        found = found if most is None else min(found, most)
     return [found], f"{'Δ₁' if power == 1 else 'Δ₂²'} = {found} re-derived"
 
 
@@ -131,6 +143,20 @@ def over_blocks_again(meetings: Any, largest: list[int], rows: list[set[int]], p
         return int(max(sum(largest[block] for block in met) for met in meetings))
     roots = [math.isqrt(square - 1) + 1 if square else 0 for square in largest]  # rounded up
     return int(max(sum(roots[block] for block in met) for met in meetings) ** 2)
+
+
+def most_of_choices(blocks: list[list[dict[int, int]]]) -> int | None:
+    """The largest squared norm of a sum of one column, or none, of each block; None where these are too many."""
+    if math.prod(len(own) + 1 for own in blocks) > MOST_CHOICES:
+        return None
+    most = 0
+    for chosen in product(*([{}, *own] for own in blocks)):
+        added: dict[int, int] = {}
+        for own in chosen:
+            for i, q in own.items():
+                added[i] = added.get(i, 0) + q
+        most = max(most, sum(q * q for q in added.values()))
+    return most
 
 
 @check_arithmetic.register

@@ -64,10 +64,13 @@ def over_blocks(workload: MatrixWorkload, by_cell: NDArray[Any], rows: sparse.cs
     Args:
         workload: whose blocks these are.
         by_cell: what a record in every cell changes: sums of magnitudes, or of squares where `rows` are given.
-        rows: the measurements; squares add up where none of them sees two blocks, else roots do, rounded up.
+        rows: the measurements; squares add up where none of them sees two blocks. Else every choice of a cell or none
+            in each block is looked at, or where these are too many, roots add up, rounded up.
     """
     by_block = workload.largest_by_block(by_cell)
     if rows is not None and len(by_block) > 1 and rows_span(rows, workload.blocks):
+        if (choices := workload.choices()) is not None:
+            return int(max(cell_squares(sparse.csr_array(rows @ choices))))
         return workload.most_together([root_above(square) for square in by_block]) ** 2
     return workload.most_together(by_block.tolist())
 

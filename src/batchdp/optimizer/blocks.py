@@ -32,6 +32,10 @@ MANY = 8
 """How many blocks may each take the time that its size asks for."""
 MOST_ENTRIES = 1_000_000
 """Queries times cells up to which closed forms are tried on all blocks at once: measurements that span them."""
+MOST_MIXED = 500_000
+"""Queries times choices of a cell in each block up to which mixed measurements are sought."""
+LEAST_GAIN = 1e-3
+"""How much smaller their error must be: they are harder to explain."""
 
 OfBlock = Callable[[MatrixWorkload, Options], PairStrategy]
 """From a block and what is asked of the search to its strategy."""
@@ -60,7 +64,32 @@ def optimize_blocks(workload: MatrixWorkload, noise: Noise, options: Options, of
         closed = [family for family in families_for(noise) if not family.searches and family.worth(reduction)]
         whole = [family.method(workload) for family in closed]
         best = min([best, *whole], key=lambda strategy: error_of(strategy, objective))
+    mixed = _mixed(workload, noise, options, of_block) if len(found) > 1 else None
+    if mixed is not None and error_of(mixed, objective) < (1 - LEAST_GAIN) * error_of(best, objective):
+        return mixed
     return best
+
+
+def _mixed(workload: MatrixWorkload, noise: Noise, options: Options, of_block: OfBlock) -> PairStrategy | None:
+    """Measurements that look at several blocks at once; None where it is not known exactly what a record changes.
+
+    What a record adds is a choice of a cell or none in each block. With these as the cells of one block, the convex
+    optimum is sought as for any other; what it measures of a cell is what it measures of the choice of nothing else.
+    """
+    choices = workload.choices()
+    if not noise.bound_is_tight or choices is None or choices.shape[1] * workload.queries > MOST_MIXED:
+        return None
+    W = plain(workload.matrix)
+    whole = of_block(MatrixWorkload(dense(W @ choices), workload.names, workload.weights), options)
+    alone = np.flatnonzero(np.diff(choices.indptr) == 1)
+    order = alone[np.argsort(choices.indices[choices.indptr[alone]])]
+    return replace(
+        whole,
+        workload=workload,
+        measurement=plain(whole.measurement)[:, order],
+        method=f"{whole.method} over {len(workload.blocks)} blocks at once",
+        proven=(),  # which would be about records that have a choice of their own
+    )
 
 
 LARGE = 30_000_000

@@ -427,4 +427,6 @@ def _sensitivity(workload: MatrixWorkload, L: Matrix, noise: Noise) -> float:
     norms = workload.largest_by_block(column_norms(L, noise.norm))
     # Only L2 norms make a difference between measurements of one block and those that span several.
     apart = noise.norm > 1 and not rows_span(L, workload.blocks)
+    if noise.norm > 1 and not apart and (choices := workload.choices()) is not None:
+        return float(column_norms(plain(L) @ choices, noise.norm).max())
     return max(noise.together(norms[list(met)], at_right_angles=apart) for met in workload.meetings)

@@ -66,6 +66,8 @@ class Pair:
         return float(np.vdot(self.reconstruct, self.reconstruct))
 
 
+MOST_CHOICES = 20_000
+"""Of one cell or none in each block, that are looked at one by one."""
 LARGEST = 1e100
 SMALLEST = 1e-100
 """Outside these magnitudes the squares that measure error would overflow or vanish."""
@@ -255,6 +257,21 @@ class MatrixWorkload(Workload, Shown):
     def most_together(self, by_block: Sequence[int]) -> int:
         """The largest sum of one whole number a block over the blocks that a record can have a cell in, exactly."""
         return max(sum(int(by_block[block]) for block in met) for met in self.meetings)
+
+    def choices(self) -> sparse.csc_array | None:
+        """A column for every choice of one cell, or none, in each block; None where these are too many to look at.
+
+        What one record adds is one of the columns; what several add is a mixture of as many.
+        """
+        many = prod(size + 1 for size in self.blocks)
+        if len(self.blocks) == 1 or len(self.meetings) > 1 or self.ends or many > MOST_CHOICES:
+            return None
+        chosen = np.unravel_index(np.arange(many), [size + 1 for size in self.blocks])
+        starts = np.cumsum((0, *self.blocks[:-1]))
+        own = [np.flatnonzero(cell < size) for cell, size in zip(chosen, self.blocks, strict=True)]
+        rows = np.concatenate([start + cell[there] for start, cell, there in zip(starts, chosen, own, strict=True)])
+        ones = np.ones(len(rows), dtype=np.int64)
+        return sparse.csc_array((ones, (rows, np.concatenate(own))), shape=(self.cells, many))
 
     def met_parts(self) -> list[list[int]]:
         """The meetings, by numbers of `parts`: blocks that no query looks at have none."""
