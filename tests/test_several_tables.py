@@ -16,7 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 import batchdp
-from batchdp.domain import Database, as_domain
+from batchdp.domain import as_domain
 from batchdp.errors import BatchDPError, DomainError, PlanError, QueryError, TableError
 from batchdp.private import CellCounts
 from batchdp.release.counts import reading
@@ -139,46 +139,58 @@ def _released(plan: batchdp.Plan, given: object) -> NDArray[Any]:
         return again.values
 
 
-BATCHES = [
-    (
-        "SELECT sex, COUNT(*) AS a FROM patients GROUP BY sex;",
-        "SELECT clinic, COUNT(*) AS b FROM visits GROUP BY clinic;",
-    ),
-    (
-        "SELECT COUNT(*) AS a FROM patients;",
+SEEN = "SELECT clinic, COUNT(DISTINCT pid) AS p FROM visits GROUP BY clinic"
+BATCHES = {
+    "by group": [
+        "SELECT sex, COUNT(*) AS a FROM patients GROUP BY sex",
+        "SELECT clinic, COUNT(*) AS b FROM visits GROUP BY clinic",
+        SEEN,
+    ],
+    "rollup": [
+        "SELECT COUNT(*) AS a FROM patients",
         "SELECT clinic, COUNT(*) AS b FROM visits GROUP BY ROLLUP (clinic); "
-        "SELECT COUNT(*) AS c FROM visits WHERE fee > 5;",
-    ),
-    (
-        "SELECT sex, COUNT(*) AS a FROM patients GROUP BY sex; SELECT COUNT(*) AS d FROM patients;",
-        "SELECT fee, COUNT(*) AS b FROM visits GROUP BY fee; SELECT COUNT(*) AS c FROM visits;",
-    ),
-]
+        "SELECT COUNT(*) AS c FROM visits WHERE fee > 5",
+        SEEN,
+    ],
+    "many": [
+        "SELECT sex, COUNT(*) AS a FROM patients GROUP BY sex; SELECT COUNT(*) AS d FROM patients",
+        "SELECT fee, COUNT(*) AS b FROM visits GROUP BY fee; SELECT COUNT(*) AS c FROM visits",
+        SEEN,
+    ],
+}
+"""Patients, visits, and persons by clinic."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("privacy", ["pure", "zcdp"])
-@pytest.mark.parametrize("batch", BATCHES, ids=["by group", "rollup", "many"])
-def test_one_plan_is_no_worse_than_the_best_split_by_hand(batch: tuple[str, str], privacy: Any) -> None:
-    """A search over splits of the budget between plans made apart, each at its own cap."""
-    declared = as_domain(domain(5))
-    assert isinstance(declared, Database)
+@pytest.mark.parametrize("name", BATCHES)
+def test_one_plan_is_no_worse_than_the_best_split_by_hand(name: str, privacy: Any) -> None:
+    """A search over splits of the budget between plans made apart, each at its own cap; Gaussian noise can do more."""
     unit = {"epsilon": 1.0} if privacy == "pure" else {"rho": 1.0}
     options = {"privacy": privacy, "objective": "sum", "cache": False, "seconds": 1.0}
 
     def total(plan: batchdp.Plan) -> float:
         return plan.factor**2 * plan.strategy.expected_squared_error(**unit)
 
-    whole = batchdp.plan("\n".join(batch), declared, **options)
+    whole = batchdp.plan(";\n".join(BATCHES[name]), domain(5), **options)
     together = total(whole)
-    apart = [total(batchdp.plan(sql, own, **options)) for sql, own in zip(batch, declared.tables.values(), strict=True)]
+    apart = [total(batchdp.plan(sql, domain(5), **options)) for sql in BATCHES[name]]
     power = 2 if privacy == "pure" else 1
-    best = min(apart[0] / p**power + apart[1] / (1 - p) ** power for p in np.linspace(0.005, 0.995, 991))
+    share = np.linspace(0.0025, 0.9975, 400)
+    first, second = np.meshgrid(share, share)
+    third = np.where(first + second < 1, 1 - first - second, np.nan)
+    best = np.nanmin(sum(own / part**power for own, part in zip(apart, (first, second, third), strict=True)))
     assert together <= best * (1 + 1e-4)
     if privacy == "pure":
         for method in ("noise-on-data", "noise-on-results"):
             other = batchdp.STRATEGIES[method](whole.workload)
             assert together <= whole.factor**2 * other.expected_squared_error(**unit) * (1 + 1e-9)
+    else:  # what looks at several relations at once
+        assert together < MIXED[name] * best
+
+
+MIXED = {"by group": 0.8, "rollup": 0.86, "many": 0.9}
+"""At most this share of the best split's error is left."""
 
 
 def test_a_database_has_all_tables(tmp_path: Path) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import singledispatch
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,8 @@ class Finding:
     figures: str
 
 
+MOST_CHOICES = 20_000
+"""Of a cell or none in each block, whose columns are added up one choice after the other."""
 MOST_PLACES = 2_000_000
 """Measurements whose places are looked at one by one."""
 
@@ -111,33 +113,44 @@ def take_apart(measurement: Any, counts: Any) -> list[int]:
 
 @rederive.register
 def _(measurement: Lattice) -> tuple[list[int], str]:
-    """Norms add up over the blocks that a record can have a cell in at once; squares where rows see one block each."""
-    columns = sparse.csc_array(measurement.integers)
+    """What a record of every kind changes, where these are few; else norms add up over the blocks that it can be in.
+
+    Squares add up where rows see one block each, and roots where they see several.
+    """
+    columns, workload = sparse.csc_array(measurement.integers), measurement.workload
     power = measurement.noise.norm
     name = "Δ₁" if power == 1 else "Δ₂²"
-    if measurement.workload.records is not None:
-        found = max(sum(abs(q) ** power for q in own) for own in changes_of_records(measurement))
-        return [found], f"{name} = {found} re-derived from {len(measurement.workload.records):,} kinds of records"
+    if (kinds := kinds_of_records(workload)) is not None:
+        found = max(sum(abs(q) ** power for q in own) for own in changes_of_records(workload, kinds, columns))
+        return [found], f"{name} = {found} re-derived from {len(kinds):,} kinds of records"
     largest, rows, start = [], [], 0
-    for size in measurement.workload.blocks:
+    for size in workload.blocks:
         bounds = columns.indptr[start : start + size + 1]
         spans = [slice(a, b) for a, b in pairwise(bounds)]
         largest.append(max(sum(abs(int(q)) ** power for q in columns.data[span]) for span in spans))
         rows.append(set(columns.indices[bounds[0] : bounds[-1]].tolist()))
         start += size
-    found = over_blocks_again(measurement.workload.meetings, largest, rows, power)
+    found = over_blocks_again(workload.meetings, largest, rows, power)
     return [found], f"{name} = {found} re-derived"
 
 
-def changes_of_records(measurement: Lattice) -> Iterator[list[int]]:
-    """What a record of every kind that is listed changes: the columns of its cells, added up in whole numbers."""
-    workload, columns = measurement.workload, sparse.csc_array(measurement.integers)
-    assert workload.records is not None
+def kinds_of_records(workload: Any) -> list[tuple[int, ...]] | None:
+    """The cell, or −1, in each block of every record: those that are listed, or all choices where these are few."""
+    if workload.records is not None:
+        return list(map(tuple, workload.records.tolist()))
+    many = math.prod(size + 1 for size in workload.blocks)
+    if len(workload.blocks) == 1 or len(workload.meetings) > 1 or workload.ends or many > MOST_CHOICES:
+        return None
+    return list(product(*(range(-1, size) for size in workload.blocks)))
+
+
+def changes_of_records(workload: Any, kinds: Sequence[Sequence[int]], columns: Any) -> Iterator[list[int]]:
+    """What a record of every kind changes: the columns of its cells, added up in whole numbers."""
     parts, starts = [], [0, *np.cumsum(workload.blocks).tolist()]
     for cell in range(starts[-1]):
         own = slice(columns.indptr[cell], columns.indptr[cell + 1])
         parts.append(list(zip(columns.indices[own].tolist(), columns.data[own].tolist(), strict=True)))
-    for kind in workload.records.tolist():
+    for kind in kinds:
         changed: dict[int, int] = {}
         for start, cell in zip(starts, kind, strict=False):
             for row, q in parts[start + cell] if cell >= 0 else ():

@@ -33,6 +33,8 @@ MANY = 8
 """How many blocks may each take the time that its size asks for."""
 MOST_ENTRIES = 1_000_000
 """Queries times cells up to which closed forms are tried on all blocks at once: measurements that span them."""
+LEAST_GAIN = 1e-3
+"""How much smaller the error of measurements that span blocks must be: they are harder to explain."""
 
 OfBlock = Callable[[MatrixWorkload, Options], PairStrategy]
 """From a block and what is asked of the search to its strategy."""
@@ -62,7 +64,8 @@ def optimize_blocks(workload: MatrixWorkload, noise: Noise, options: Options, of
         whole = [family.method(workload) for family in closed]
         best = min([best, *whole], key=lambda strategy: error_of(strategy, objective))
     across = spanning(workload, noise, objective, lambda kinds: of_block(kinds, options))
-    return min([best, *across], key=lambda strategy: error_of(strategy, objective))
+    least = min(across, key=lambda strategy: error_of(strategy, objective), default=best)
+    return least if error_of(least, objective) < (1 - LEAST_GAIN) * error_of(best, objective) else best
 
 
 LARGE = 30_000_000

@@ -23,7 +23,9 @@ from batchdp.workloads.matrix import SMALLEST, MatrixWorkload
 MOST_CELLS = 2000
 """Of all blocks: measurements are brought to them by the third power of their number."""
 MOST_ENTRIES = 10_000_000
-"""Of what kinds of records add to the queries' rank."""
+"""Of what kinds of records add to the queries' rank, where they are listed."""
+MOST_CHOSEN = 500_000
+"""The same where every choice of a cell or none in each block is a kind."""
 COMMON = 64.0
 """How much larger than any other measurement what no record changes is measured."""
 ROUNDING = 1e-9
@@ -33,7 +35,7 @@ ROUNDING = 1e-9
 def spanning(
     workload: MatrixWorkload, noise: Noise, objective: Objective, of_block: Callable[[MatrixWorkload], PairStrategy]
 ) -> Iterator[PairStrategy]:
-    """Strategies for a workload of several blocks whose kinds of records are listed, in measurements that span them.
+    """Strategies for a workload of several blocks whose kinds of records are known, in measurements that span them.
 
     Args:
         workload: in several blocks.
@@ -41,15 +43,17 @@ def spanning(
         objective: that is minimised.
         of_block: the best strategy for a workload in one block.
     """
-    if workload.kinds is None or workload.cells > MOST_CELLS:
+    if workload.kinds is None or workload.cells > MOST_CELLS or workload.norm == 0:
         return
     kinds = workload.of_kinds()
-    if min(kinds.queries, workload.cells) * kinds.cells > MOST_ENTRIES:
+    listed = workload.records is not None
+    if min(kinds.queries, workload.cells) * kinds.cells > (MOST_ENTRIES if listed else MOST_CHOSEN):
         return
     if noise.bound_is_tight:
         found = [of_block(kinds)]
-    else:
-        found = [family.method(kinds) for family in families_for(noise) if family.mixes and objective == "sum"]
+    else:  # searches are slow, and are kept for kinds that are listed
+        families = families_for(noise) if listed and objective == "sum" else ()
+        found = [family.method(kinds) for family in families if family.mixes]
     for one in found:
         try:
             yield _of_cells(workload, one)

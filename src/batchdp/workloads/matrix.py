@@ -68,6 +68,8 @@ class Pair:
         return float(np.vdot(self.reconstruct, self.reconstruct))
 
 
+MOST_CHOICES = 20_000
+"""Of a cell or none in each block, that are looked at one by one."""
 LARGEST = 1e100
 SMALLEST = 1e-100
 """Outside these magnitudes the squares that measure error would overflow or vanish."""
@@ -177,7 +179,6 @@ class MatrixWorkload(Workload, Shown):
             its cells change together, not what the worst cells of all blocks do. None if they are not listed.
 
     A pandas frame's labels are kept: those of its index as names, those of its columns as cell names.
-<<<<<<<>>>>>>> 05860fa3dc1e081d67182655eb9188f8e412d6ef
     """
 
     matrix: Matrix
@@ -272,11 +273,21 @@ class MatrixWorkload(Workload, Shown):
 
     @cached_property
     def kinds(self) -> sparse.csc_array | None:
-        """Cell × kind of record: 1 where the kind has the cell; None where `records` are not listed."""
-        return None if self.records is None else cells_of_records(self.records, self.blocks)
+        """Cell × kind of record: 1 where the kind has the cell; None where the kinds are unknown or too many.
+
+        Where `records` are not listed, every choice of a cell or none in each block is one. What several records of a
+        unit add is a mixture of what as many kinds add, so that no norm of it is above the largest of theirs.
+        """
+        if self.records is not None:
+            return cells_of_records(self.records, self.blocks)
+        sizes = [size + 1 for size in self.blocks]
+        if len(sizes) == 1 or len(self.meetings) > 1 or self.ends or prod(sizes) > MOST_CHOICES:
+            return None
+        chosen = np.stack(np.unravel_index(np.arange(prod(sizes)), sizes), axis=1)
+        return cells_of_records(chosen.astype(np.int32) - 1, self.blocks)
 
     def of_kinds(self) -> MatrixWorkload:
-        """The same queries with the listed kinds of records as cells: one block, whose strategies count every kind."""
+        """The same queries with the kinds of records as cells: one block, whose strategies count every kind."""
         assert self.kinds is not None
         return MatrixWorkload(
             sparse.csr_array(sparse.csr_array(plain(self.matrix)) @ self.kinds), self.names, self.weights
