@@ -100,6 +100,15 @@ ForRecords = Annotated[
         metavar="",
     ),
 ]
+Given = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--given",
+        help="A release about the same records, to be combined with: measure what it does not tell. More than once.",
+        metavar="RELEASE",
+        show_default=False,
+    ),
+]
 Releases = Annotated[
     int, typer.Option(help="Say what so many releases cost together, one a snapshot.", metavar="N", min=1)
 ]

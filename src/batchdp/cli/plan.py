@@ -30,6 +30,7 @@ EXAMPLES = (
     "batchdp plan queries.sql -d domain.toml -o visits.plan --accuracy wanted.toml",
     "batchdp plan queries.sql -d domain.toml -o visits.plan --privacy zcdp",
     "batchdp plan queries.sql -d domain.toml -o visits.plan --shape any",
+    "batchdp plan more.sql -d domain.toml -o more.plan --given visits.release",
     "batchdp plan --marginals 2 -d domain.toml -o tables.plan --privacy zcdp",
     "batchdp plan -m 2 -d domain.toml -o t.plan --for-estimates --records 50000",
     "batchdp plan --for-records --records 50000 -d d.toml -o t.plan --privacy zcdp",
@@ -104,6 +105,7 @@ def command(
         ObjectiveChoice,
         typer.Option(help="Make small: every statement's error alike, the sum of all queries', or the largest."),
     ] = ObjectiveChoice.fair,
+    given: files.Given = None,
     for_estimates: files.ForEstimates = False,
     for_records: files.ForRecords = False,
     records: files.Records = None,
@@ -128,12 +130,12 @@ def command(
     if queries is None and marginals is None and not for_records:
         raise typer.BadParameter("give QUERIES.sql, or --marginals K for all tables of up to K columns, or both")
     half_width, criteria = _accuracy(accuracy)
-    files.check_output(output, PlanError, inputs=(queries, domain, Path(str(accuracy)) if criteria else None))
+    inputs = (queries, domain, Path(str(accuracy)) if criteria else None, *(given or []))
+    files.check_output(output, PlanError, inputs=inputs)
     search: dict[str, Any] = {"privacy": privacy.value, "seconds": seconds, "seed": seed}
     search |= {"shape": shape.value, "limits": batchdp.ShapeLimits(rank=shape_rank, seconds=draw_seconds)}
-    weighed = {"for_estimates": for_estimates, "for_records": for_records, "records": records}
-    weights = _numbered(weight or [], "--weight", "total=3")
-    asked = {"objective": objective.value, "weights": weights, **weighed}
+    weighed = {"given": _given(given), "for_estimates": for_estimates, "for_records": for_records, "records": records}
+    asked = {"objective": objective.value, "weights": _numbered(weight or [], "--weight", "total=3"), **weighed}
     epsilon = epsilon_of(privacy.value, epsilon, rho)
     shown = {"epsilon": epsilon, "delta": delta, "cache": cache, "marginals": marginals}
     seen = {"accuracy": half_width, "assume": _numbered(assume or [], "--assume", "mean=1000", every=EVERY)}
@@ -144,6 +146,11 @@ def command(
     else:
         _show(expected, made, "all tables" if queries is None else str(queries), domain, everything=everything)
         say("\n".join([*expected.several(releases), f"Written to {output}."]))
+
+
+def _given(releases: list[Path] | None) -> list[Any]:
+    """The releases to plan on top of."""
+    return [batchdp.load_release(files.find_release(one)) for one in releases or []]
 
 
 def _moved(domain: Path, start: datetime | None) -> Path | Domain:
@@ -169,8 +176,8 @@ def _planned(
             made = batchdp.plan(queries, domain, **search, **asked, **shown, prove=True, progress=report)
         elif [asked.pop("objective"), *filter(None, asked.values())] != [ObjectiveChoice.fair.value]:
             raise AccuracyError(
-                "--accuracy FILE finds the weights by itself; leave out --weight, --objective, --for-estimates and "
-                "--for-records"
+                "--accuracy FILE finds the weights by itself; leave out --weight, --objective, --given, "
+                "--for-estimates and --for-records"
             )
         else:
             made = batchdp.plan_for(queries, domain, criteria, marginals=shown["marginals"], **search, progress=report)

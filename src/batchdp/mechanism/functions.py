@@ -30,7 +30,7 @@ Functions = dict[Component, Dense]
 MOST_ENTRIES = 40_000_000
 """Of functions on combinations of values that are looked at together."""
 MOST_COORDINATES = 4_000
-"""Of components that are tied together."""
+"""Of components that are tied together, or measurements that tie them."""
 ROUNDING = 1e-13
 """Of a function: what is left of a component where there is none."""
 TIED = 1e-9
@@ -173,6 +173,13 @@ def placed(widths: Mapping[Component, int]) -> dict[Component, slice]:
     return {component: slice(*pair) for component, pair in zip(widths, pairwise(ends), strict=True)}
 
 
+def _overlap(F: Dense, G: Dense) -> float:
+    """How much the same functions are about both components: the largest entry of FᵀG, or the root of all squares."""
+    if F.shape[1] * G.shape[1] <= MOST_ENTRIES // 10:
+        return float(np.abs(F.T @ G).max(initial=0.0))
+    return float(np.sqrt(max(0.0, float(((F @ F.T) * (G @ G.T)).sum()))))
+
+
 def tied(rows: Rows) -> Iterator[dict[Component, slice]]:
     """Sets of components that some measurement ties together, each with the places of its coordinates."""
     place = {component: i for i, component in enumerate(rows.components)}
@@ -180,19 +187,29 @@ def tied(rows: Rows) -> Iterator[dict[Component, slice]]:
     for _, part in rows.parts:
         sizes = {component: float(np.linalg.norm(F)) for component, F in part.items()}
         for one, other in combinations(part, 2):
-            if np.abs(_flat(part[one]).T @ _flat(part[other])).max(initial=0.0) > TIED * sizes[one] * sizes[other]:
+            if _overlap(_flat(part[one]), _flat(part[other])) > TIED * sizes[one] * sizes[other]:
                 links.append((place[one], place[other]))
     ends = np.array(links, dtype=np.int64).reshape(-1, 2).T
     graph = sparse.coo_array((np.ones(ends.shape[1]), (ends[0], ends[1])), shape=(len(place), len(place)))
     _, label = connected_components(graph, directed=False)
     for number in range(int(label.max(initial=-1)) + 1):
         own = placed({one: rows.components[one] for one, i in place.items() if label[i] == number})
-        if (many := max((at.stop for at in own.values()), default=0)) > MOST_COORDINATES:
+        many = max((at.stop for at in own.values()), default=0)
+        measured = sum(len(next(iter(part.values()))) for _, part in rows.parts if part.keys() & own.keys())
+        if min(many, measured) > MOST_COORDINATES or (many > MOST_COORDINATES and many * measured > MOST_ENTRIES):
             raise WorkloadError(
                 f"the measurements tie {many:,} numbers together, more than {MOST_COORDINATES:,}; ask for fewer "
                 "columns at once, or coarser values"
             )
         yield own
+
+
+def within(measured: Dense, *others: Dense) -> tuple[Dense, ...]:
+    """Functions in coordinates of what some measurements span, where these are fewer; the others lose the rest."""
+    if measured.shape[0] >= measured.shape[1]:
+        return (measured, *others)
+    span = np.linalg.qr(measured.T)[0]
+    return tuple(one @ span for one in (measured, *others))
 
 
 def inverse(information: Dense) -> Dense:
@@ -216,12 +233,14 @@ def least_squares(measured: Rows, asked: Rows) -> tuple[Dense, Dense]:
     known = set(measured.components)
     for part in tied(measured):
         (places, L), (rows, W) = measured.on(part), asked.on(part)
-        M = L.T @ L
+        near, wanted = within(L, W)
+        M = near.T @ near
         X = inverse(M)
-        own = W @ X
-        own += (W - own @ M) @ X  # what rounding left
-        B[np.ix_(rows, places)] += own @ L.T
-        E = W - own @ M
+        own = wanted @ X
+        own += (wanted - own @ M) @ X  # what rounding left
+        own = own @ near.T
+        B[np.ix_(rows, places)] += own
+        E = W - own @ L
         for one in part.values():
             np.add.at(missed, rows, np.sqrt(np.square(E[:, one]).sum(axis=1)))
     for start, functions in asked.parts:

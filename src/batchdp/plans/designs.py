@@ -17,7 +17,7 @@ from scipy import sparse
 
 from batchdp.errors import ReleaseError
 from batchdp.linalg.matrix import Dense
-from batchdp.mechanism.functions import Column, Functions, Rows, added, contrasts, coordinates, expand, times
+from batchdp.mechanism.functions import Column, Component, Functions, Rows, added, contrasts, coordinates, expand, times
 from batchdp.mechanism.reader import CellReader, Reader
 from batchdp.mechanism.tables import IntegerAxis, LatticeReader
 from batchdp.plans.encoding import CellBatch, Encoding
@@ -69,6 +69,11 @@ class Columns:
             self._known[column, own] = coordinates(mixture(self._fine[column], own)[:, alive_of(own)])
         return column, self._known[column, own]
 
+    def mean_square(self, component: Component) -> float:
+        """Of every coordinate of a component, over all kinds of records alike."""
+        _, columns = component
+        return 1.0 / prod(len(alive_of(self._fine[column])) for column in columns)
+
     def kinds(self, rows: Rows) -> sparse.csr_array:
         """What a record of every kind adds to some functions; without columns where kinds are too many, or unknown."""
         tables = {table for table, _ in self._fine}
@@ -117,6 +122,11 @@ def _by_blocks(batch: CellBatch, rows: Any, among: Columns) -> Rows:
     if start != columns.shape[1]:
         raise ReleaseError("release: its cells are not those of its SQL")
     return Rows(columns.shape[0], ((0, added(parts)),))
+
+
+def counted_cells(batch: CellBatch, among: Columns) -> Rows:
+    """How many records are in every cell."""
+    return _by_blocks(batch, sparse.eye_array(sum(batch.cells.sizes), format="csc"), among)
 
 
 def _tables(batch: CellBatch) -> Iterator[tuple[str, Cells]]:

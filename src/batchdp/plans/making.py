@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from batchdp.plans.criteria import statements_of
 from batchdp.plans.encoding import CellBatch, Encoding, cells_in, check_of_one_table
 from batchdp.plans.file import FORMAT, load_plan
 from batchdp.plans.for_estimates import ForEstimates, can_be_weighed, choose_weights
+from batchdp.plans.given import Earlier, check_alike, known_of, on_top, told
 from batchdp.plans.options import FAIR, Options, PlanObjective, checked_weights, epsilon_of
 from batchdp.plans.planned import PLANNER, Plan, declared_neighbours
 from batchdp.plans.weighing import Weighing, weighed, weighing
@@ -55,6 +56,7 @@ def plan(
     max_cells: int = MOST_CELLS,
     shape: ShapeChoice = "pair",
     limits: ShapeLimits = DEFAULT,
+    given: Sequence[Any] = (),
     for_estimates: bool = False,
     for_records: bool = False,
     records: int | None = None,
@@ -71,7 +73,7 @@ def plan(
             the tables of these numbers of columns. They come on top of `sql`. Every declared value is a group; so are
             anything else and NULL.
         privacy, seconds, seed, delta: as in `optimize`.
-        epsilon: the budget that `privacy="auto"` and `for_estimates` plan for; other plans are the same at every ε.
+        epsilon: the budget that `privacy="auto"`, `given` and `for_estimates` plan for; other plans are the same at every ε.
         rho: this budget for Gaussian noise, where it is not the ρ = ε²/2 that `epsilon` implies.
         objective: what is made small. "fair" counts every statement alike, and takes each query's error relative to the
             most that one record can change it. "sum" is the sum of all squared errors, as in the paper; "max" is the
@@ -80,6 +82,9 @@ def plan(
             `SELECT /*+ weight(3) */ …` says the same in SQL.
         max_cells: a batch that tells more classes of records apart than this is split into blocks.
         shape, limits: as in `optimize`.
+        given: releases about the same records, of which only what they measured is looked at. The plan makes the error
+            small that its answers have when they are combined with these, after a release at this budget. It is never
+            worse than the plan without, combined.
         for_estimates: weigh tables for answers that will be denoised, by simulations on invented populations at this
             budget. Raw answers get worse, and the plan says by how much.
         for_records: the same for a release from which synthetic records will be drawn; `marginals` is then 2 if left
@@ -93,16 +98,17 @@ def plan(
     if for_records:
         marginals, for_estimates = FOR_RECORDS if marginals is None else marginals, True
     (text, source), domain, orders = asked_of(sql, domain, marginals)
+    known = known_of(given)
     options = Options(
         privacy, objective, seconds, seed, epsilon_of(privacy, epsilon, rho), delta, max_cells,
         checked_weights(weights or {}), shape=shape, limits=limits,
-        for_estimates=estimates_of(domain, records, wanted=for_estimates),
+        for_estimates=estimates_of(domain, records, wanted=for_estimates), given=told(known),
     )  # fmt: skip
     entry = _cached(text, orders, domain, options) if cache else None
     made = None if entry is None else _remembered(entry, text, orders, domain, options)
     if made is None:
         batch = encode(text, orders, domain, options, source=source, progress=progress)
-        made = _made(text, orders, domain, batch, options, progress)
+        made = _made(text, orders, domain, batch, options, known, progress)
         _keep(made, entry)
     if prove and made.strategy.prove(options.searched):
         _keep(made, entry)
@@ -115,11 +121,14 @@ def _made(
     domain: Domain,
     batch: Encoding,
     options: Options,
+    known: Sequence[Earlier],
     progress: Progress | None,
 ) -> Plan:
     """A new plan; one for estimates knows what the raw answers lose against the plan that would be made otherwise."""
+    if known:
+        check_alike(known, batch, domain, options)
     if options.for_estimates is None or not can_be_weighed(batch.workload):
-        return Plan(text, orders, domain, *search(batch, domain, options, progress), options)
+        return Plan(text, orders, domain, *_found(batch, domain, options, known, progress))
     plain = replace(options, for_estimates=None)
     workload, noise = weighed(batch, plain), NOISES[options.privacy]
     budget = noise.implied_by(options.epsilon / declared_neighbours(domain).factor)
@@ -132,10 +141,23 @@ def _made(
         progress=progress,
     )
     best = search(batch, domain, plain, progress)[1]
-    found = search(batch, domain, replace(options, for_estimates=chosen), progress)
-    totals = [float((workload.weights * workload.table_sizes()) @ one.mean_variances()) for one in (found[1], best)]
+    made = _found(batch, domain, replace(options, for_estimates=chosen), known, progress)
+    totals = [float((workload.weights * workload.table_sizes()) @ one.mean_variances()) for one in (made[1], best)]
     chosen = replace(chosen, raw_loss=(totals[0] / totals[1]) ** 0.5)
-    return Plan(text, orders, domain, *found, replace(options, for_estimates=chosen))
+    return Plan(text, orders, domain, *made[:2], replace(made[2], for_estimates=chosen))
+
+
+def _found(
+    batch: Encoding, domain: Domain, options: Options, known: Sequence[Earlier], progress: Progress | None
+) -> tuple[Encoding, Strategy, Options]:
+    """The batch as it is counted, the best strategy that is found on top of what is known, and how good that is."""
+    counted, strategy = search(batch, domain, options, progress)
+    if not known:
+        return counted, strategy, options
+    if progress is not None:
+        progress(1.0, "Optimising on top of what is given")
+    found, given = on_top(counted, strategy, known, domain, options)
+    return counted, found, replace(options, given=given)
 
 
 def estimates_of(domain: Domain, records: int | None, *, wanted: bool) -> ForEstimates | None:

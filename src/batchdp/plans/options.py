@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 from batchdp.errors import StrategyError, check_finite, check_whole
@@ -23,8 +23,49 @@ PlanObjective = Literal["fair", "sum", "max"]
 FAIR: PlanObjective = "fair"
 LARGEST: PlanObjective = "max"
 Weights = tuple[tuple[str, float], ...]
-OF_PLANS = ("max_cells", "weights", "accuracy", "for_estimates")
+OF_PLANS = ("max_cells", "weights", "accuracy", "for_estimates", "given")
 """Arguments that `optimize` has not."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """The releases that a plan is made on top of, and what of the errors that it minimises is together with them.
+
+    Args:
+        releases: their names.
+        snapshot: which state of the table they are of.
+        digest: of what they measured and how.
+        alone: the error of the plan that would be made without them.
+        without: the same, combined with them.
+        together: the error of this plan, combined with them.
+        bound: what is proven that no plan is below, combined with them; 0 if nothing is.
+    """
+
+    releases: tuple[str, ...]
+    snapshot: str
+    digest: str
+    alone: float = field(default=0.0, compare=False)
+    without: float = field(default=0.0, compare=False)
+    together: float = field(default=0.0, compare=False)
+    bound: float = field(default=0.0, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "releases", tuple(map(str, self.releases)))  # from a file
+        for name in ("alone", "without", "together", "bound"):
+            object.__setattr__(self, name, check_finite(name, getattr(self, name), least=0))
+
+    def sentences(self, budget: str) -> list[str]:
+        """What the plan is for, what it gains, and what has to be done with its answers."""
+        many = len(self.releases)
+        which = f"{many} earlier releases" if many > 1 else f"release {self.releases[0]}"
+        bound = f", and no plan below {self.bound:,.4g}" if self.bound else ""
+        return [
+            f"On top of {which}, for a release at {budget}: what is minimised is {self.together:,.4g} when both are "
+            f"combined. The plan without would have {self.without:,.4g} combined and {self.alone:,.4g} alone{bound}.",
+            "The errors above are those of the new release alone. Combine it with what was given"
+            + (f", as snapshot {self.snapshot}" if self.snapshot else "")
+            + ".",
+        ]
 
 
 @dataclass(frozen=True)
@@ -46,6 +87,8 @@ class Options:
     limits: ShapeLimits = DEFAULT
     for_estimates: ForEstimates | None = None
     """How tables are weighed where answers will be denoised."""
+    given: Given | None = None
+    """The releases that it is made on top of."""
 
     def __post_init__(self) -> None:
         if self.objective not in get_args(PlanObjective):
@@ -66,6 +109,7 @@ class Options:
             "weights": checked_weights(self.weights),
             "accuracy": self.accuracy if is_read else read_criteria(self.accuracy),
             "for_estimates": ForEstimates(**estimates) if isinstance(estimates, dict) else estimates,  # from a file
+            "given": Given(**self.given) if isinstance(self.given, dict) else self.given,  # from a file
             "limits": checked_shape(self.shape, self.privacy, limits),
         }
         for name, value in checked.items():

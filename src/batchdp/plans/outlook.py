@@ -23,7 +23,7 @@ from batchdp.plans.accuracy import epsilon_for, law_at
 from batchdp.plans.baselines import ExpectedStatement, beside, explained, simple_variances, tables_alone
 from batchdp.plans.encoding import derived_items
 from batchdp.plans.for_estimates import ForEstimates
-from batchdp.plans.options import FAIR, LARGEST
+from batchdp.plans.options import FAIR, LARGEST, Given
 from batchdp.plans.planned import Plan
 from batchdp.plans.targets import rounded, rounded_up
 from batchdp.privacy import CURRENCIES, UNITS, Budget, Unit
@@ -145,6 +145,10 @@ class Outlook:
     """How many rows a replaced unit counts as; 0 where units are added and removed."""
     for_estimates: ForEstimates | None = None
     """How tables are weighed where answers will be denoised, and what raw ones lose."""
+    given: Given | None = None
+    """The releases that the plan is on top of, and what it gains; for the budget of `planned`."""
+    planned: str = ""
+    """The budget that the plan was made for, where that matters."""
     simulated: float = 0.0
     """The standard error of `objective_error`, relative: 0 unless noise is shaped, whose errors are simulated."""
     delta: float | None = None
@@ -187,7 +191,8 @@ class Outlook:
             parts = ", parts of derived answers too," * bool(self.derived)
             lines.append(f"For ±{self.accuracy:g} at 95 % on every query{parts} you need {enough} (rounded up).")
         estimates = "" if self.for_estimates is None else self.for_estimates.sentence()
-        return "\n".join([*lines, *filter(None, (self.reason, estimates, self.warning()))])
+        known = [] if self.given is None else self.given.sentences(self.planned)
+        return "\n".join([*lines, *filter(None, (self.reason, estimates, *known, self.warning()))])
 
     @property
     def exact(self) -> Fraction:
@@ -210,7 +215,7 @@ class Outlook:
     def warning(self) -> str:
         """Which statements sharing one strategy has made worse; nothing if it has none."""
         worse = sorted((one for one in self.statements if one.is_worse), key=lambda one: one.gain)
-        if not worse or self.wanted:
+        if not worse or self.wanted or self.given is not None:
             return ""
         listed = ", ".join(f"{one.name} ({one.standard_error:.3g}, not {one.by_itself:.3g})" for one in worse[:SHOWN])
         more = f" and {len(worse) - SHOWN} more" if len(worse) > SHOWN else ""
@@ -298,6 +303,8 @@ def outlook(
         derived=expected_derived(plan, budget, assume),
         replaced=plan.replaced,
         for_estimates=options.for_estimates,
+        given=options.given,
+        planned="" if options.given is None else str(noise.implied_by(options.epsilon)),
         simulated=strategy.simulation_error,
         delta=delta,
         charged="" if noise.is_pure and delta is None else describe_charges(budget, delta or USUAL_DELTA),

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from batchdp.domain import Counted, Database, Domain
+from batchdp.domain import Counted
 from batchdp.domain.counted import ColumnRule
 from batchdp.errors import QueryError, ReleaseError
 from batchdp.ledger import AnyLedger, Ledger, as_ledger
@@ -30,6 +30,7 @@ from batchdp.mechanism.reader import CellReader
 from batchdp.mechanism.tables import LatticeReader
 from batchdp.plans.designs import Columns, Design
 from batchdp.plans.encoding import CellBatch
+from batchdp.plans.given import FOREIGN, Earlier, Unlike, earlier, other_columns
 from batchdp.privacy import Budget, round_up
 from batchdp.queries.expressions import Asked
 from batchdp.queries.query import GROUPED
@@ -41,8 +42,6 @@ from batchdp.release.verify import check_charged, check_release, contradictions
 MOST_PARTS = 50
 SAME = 1e-9
 """How far two queries may be apart that are one, relative to their size."""
-PUBLIC = {"bins", "groupings", "groups"}
-"""What a domain says of a column that decides what it is grouped by, and not what is counted."""
 SHORT = 12
 """Digits of the digests that a combination is called by."""
 
@@ -123,15 +122,19 @@ def _check_alike(parts: Sequence[Release]) -> None:
     """Refuse releases that are not about the same records, counted alike."""
     first = parts[0]
     for part in parts:
-        if part.source is None:
-            raise ReleaseError(
-                f"release {part.certificate.release_id!r} does not say what its cells stand for; combine what plans "
-                "made, in this version"
-            )
+        _check_says(part)
     for part in parts[1:]:
         both = f"releases {first.certificate.release_id!r} and {part.certificate.release_id!r}"
         for what, here, there, why in _unlike(first, part):
             raise ReleaseError(f"{both}: {what} is {here!r} in one and {there!r} in the other; {why}")
+
+
+def _check_says(part: Release) -> None:
+    if part.source is None:
+        raise ReleaseError(
+            f"release {part.certificate.release_id!r} does not say what its cells stand for; combine what plans "
+            "made, in this version"
+        )
 
 
 def _check_paid(parts: Sequence[Release], ledger: Ledger) -> None:
@@ -143,19 +146,15 @@ def _check_paid(parts: Sequence[Release], ledger: Ledger) -> None:
             )
 
 
-Unlike = tuple[str, Any, Any, str]
-
-
 def _unlike(one: Release, other: Release) -> Iterator[Unlike]:
     c, d = one.certificate, other.certificate
     assert one.source is not None
     assert other.source is not None
-    foreign = "they are about different records"
     here, there = one.source.domain, other.source.domain
     compared = (
         ("snapshot", c.snapshot, d.snapshot, "nothing is combined across snapshots"),
-        ("table", c.table, d.table, foreign),
-        ("the domain's table", here.table, there.table, foreign),
+        ("table", c.table, d.table, FOREIGN),
+        ("the domain's table", here.table, there.table, FOREIGN),
         ("unit", c.privacy_unit, d.privacy_unit, "they count other persons"),
         ("the cap on a person's rows", c.neighbours, d.neighbours, "other rows of a person are counted in each"),
         ("noise", c.noise.name, d.noise.name, "noises of two kinds do not add up in one currency"),
@@ -163,24 +162,7 @@ def _unlike(one: Release, other: Release) -> Iterator[Unlike]:
     yield from (one for one in compared if one[1] != one[2])
     if c.shape or d.shape:
         yield "noise", c.shape or "on a pair", d.shape or "on a pair", "noise in the shape of a batch is not combined"
-    yield from _other_columns(here, there)
-
-
-def _other_columns(one: Domain, other: Domain) -> Iterator[Unlike]:
-    """Columns that are declared in two ways, or that decide which rows are counted and stand in one domain alone."""
-    tables = [own.tables if isinstance(own, Database) else {"": own} for own in (one, other)]
-    for name in tables[0].keys() | tables[1].keys():
-        here, there = (own.get(name) for own in tables)
-        if here is None or there is None:
-            yield f"table {name}", here is not None, there is not None, "a person's rows in it count in one alone"
-            continue
-        for column in sorted(here.columns.keys() | there.columns.keys()):
-            said = [own.columns.get(column) for own in (here, there)]
-            held = [None if own is None else own.model_dump(mode="json", exclude=PUBLIC) for own in said]
-            # Which rows of a person are counted is a lot over all declared columns; and some leave rows out.
-            matters = here.privacy.unit is not None or any(own is not None and own.other == "drop" for own in said)
-            if held[0] != held[1] and (matters or None not in held):
-                yield f"column {column}", held[0], held[1], "other rows are counted in each"
+    yield from other_columns(here, there)
 
 
 def _design(part: Release) -> Design:
@@ -195,6 +177,24 @@ def _design(part: Release) -> Design:
     if not is_answered(part.reader, found.batch):
         raise ReleaseError(f"release {part.certificate.release_id!r} answers other queries than its SQL; it was edited")
     return found
+
+
+@earlier.register
+def _(release: Release) -> Sequence[Earlier]:
+    """Of every part, once it is known to hang together."""
+    parts = release.parts or (release,)
+    for part in parts:
+        check_release(part)
+        _check_says(part)
+    return [_earlier(part) for part in parts]
+
+
+def _earlier(part: Release) -> Earlier:
+    assert part.source is not None
+    own = part.certificate
+    measured = [own.plan_digest, own.groups_digest, own.neighbours, str(own.largest_total)]
+    digest = hashlib.sha256("\n".join(measured).encode()).hexdigest()
+    return Earlier(own.release_id, own.snapshot, part.source.domain, _design(part), digest)
 
 
 @singledispatch

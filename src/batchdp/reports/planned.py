@@ -191,7 +191,9 @@ def _facts(prospect: Prospect) -> list[tuple[str, str, str]]:
 
 def _dial(prospect: Prospect) -> Any:
     low, high = prospect.ends()
-    estimates = prospect.plan.options.for_estimates
+    options = prospect.plan.options
+    said = [] if options.for_estimates is None else [options.for_estimates.sentence()]
+    said += [] if options.given is None else options.given.sentences(str(prospect.noise.implied_by(options.epsilon)))
     return _render(
         "dial",
         prospect,
@@ -200,7 +202,7 @@ def _dial(prospect: Prospect) -> Any:
         step=round(STEPS * math.log(prospect.start / low) / math.log(high / low)),
         steps=STEPS,
         curve=json.dumps(prospect.curve),
-        estimates="" if estimates is None else estimates.sentence(),
+        estimates=" ".join(said),
         low=low,
         high=high,
         left=prospect.left,
