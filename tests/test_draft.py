@@ -504,6 +504,29 @@ def test_nothing_is_overwritten_unless_forced(folder: Path) -> None:
     assert batchdp.plan(Path("study/queries.sql"), Path("study/domain.toml"), seconds=1)
 
 
+def test_several_tables_of_the_same_persons(folder: Path) -> None:
+    """The person is what both call so; what one table alone has, such as visit_id, is never taken for it."""
+    Path("patients.csv").write_text("Patient_ID,sex\nCANARY,f\n")
+    Path("visits.csv").write_text("visit_id,patient_id,clinic,seen_date\n1,CANARY,c1,2020-01-01\n")
+    Path("bills.csv").write_text("bill_id,payer,amount\n1,CANARY,3\n")
+    shown = succeeds("init", "patients.csv", "visits.csv", "bills.csv")
+    assert all(f"first line of {name}.csv" in shown for name in ("patients", "visits", "bills"))
+    assert "CANARY" not in shown + written()
+    domain: Any = batchdp.load_domain("domain.toml")
+    assert {name: own.privacy.unit for name, own in domain.tables.items()} == {
+        "patients": "Patient_ID",
+        "visits": "patient_id",
+        "bills": "Patient_ID",
+    }
+    assert Path("domain.toml").read_text().count("EDIT: what this table calls the person") == 1
+    assert {name: own.privacy.rows_per_unit for name, own in domain.tables.items()} == dict.fromkeys(domain.tables, 1)
+    assert list(domain.tables["visits"].columns) == ["clinic", "seen_date"]
+    plan = batchdp.plan(Path("queries.sql"), Path("domain.toml"), seconds=1)
+    assert {"patients_total", "visits_total", "bills_total"} <= {one.name for one in plan.asked}
+    assert "one table" in refused("init", "patients.csv", "visits.csv", "--codebook", "book.json", "--force")
+    assert "same name" in refused("init", "visits.csv", "visits.csv", "--force")
+
+
 @pytest.mark.parametrize(
     "table", ["missing.csv", "empty.csv", "text.txt", "blank.csv", "nowhere", "mysql://a/b", "x.duckdb"]
 )

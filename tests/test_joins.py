@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 import batchdp
 from batchdp.errors import DomainError, QueryError, ReleaseError, TableError
 from batchdp.release.counts import reading
-from boundary.joined import UNITS, WAYS, frames, written
+from boundary.joined import SERVERS, UNITS, WAYS, database, frames, sides, written
+from engines import ON_SPARK
 from test_several_tables import change
 
 CLINICS = "id,region,kind,beds\nc1,north,large,100\nc2,south,small,20\nc4,south,large,\n"
@@ -273,25 +274,42 @@ SQL = """SELECT sex, clinic, COUNT(*) AS a FROM patients JOIN visits ON id = pid
            WHERE n >= 2 AND f >= 2 AND m = 1"""
 
 
+def marked(way: str) -> Any:
+    return pytest.param(way, marks=ON_SPARK if "spark" in way else [TOGETHER] * (way == "postgres"))
+
+
+TOGETHER = pytest.mark.xdist_group("postgres")
+UNSURE = (1e300, "inf", 2**53 + 2)
+"""Floats that are spelled in several ways."""
+
+
 @pytest.mark.parametrize("kind", UNITS)
-@pytest.mark.parametrize(
-    "way", [pytest.param(way, marks=[pytest.mark.xdist_group("postgres")] * (way == "postgres")) for way in WAYS]
-)
+@pytest.mark.parametrize("way", [marked(way) for way in WAYS])
 def test_both_sides_agree_on_who_is_who(way: str, kind: str, clinics: Path, tmp_path: Path) -> None:
     """Values that are easily taken for one another are different persons, on both sides and for the caps."""
-    units = [one for one in UNITS[kind] if not (way == "csv" and one == "")]  # which CSV has for NULL
+    if kind == "texts and floats" and way in (*SERVERS, "csv"):
+        pytest.skip("refused by the schema, and in a file spelled as it is written")
+    units = [one for one in UNITS[kind] if not (way == "csv" and one == "") and one not in UNSURE]  # NULL in CSV
     chance = Random(kind)
-    patients = [(one, chance.choice("fm")) for one in units for _ in range(chance.randrange(3))]
-    visits = [(one, chance.choice(["c1", "c2"]), 1) for one in units for _ in range(chance.randrange(4))]
+    persons = {
+        one: ([(chance.choice("fm"),)] * chance.randrange(3), [(chance.choice(["c1", "c2"]), 1)] * chance.randrange(4))
+        for one in units
+    }
     plan = planned(SQL, domain(clinics, own=2, cap=3))
-    found = released(plan, written(way, kind, frames(patients, visits), tmp_path))
+    found = released(plan, written(way, kind, database(kind, persons), tmp_path))
+    nobody = [None, *["NaN"] * (kind == "texts and floats")]  # of those in the second table
+    here, there = {}, {}
+    for one, (own, rows) in persons.items():
+        called = sides(kind, one)
+        here[one] = own * (called[0] != () and one is not None)
+        there[one] = rows * (called[1] != () and one not in nobody)
     true = [
-        sum(a == b and a is not None and sex == s and clinic == c for a, sex in patients for b, clinic, _ in visits)
+        sum(sum(sex == s for (sex,) in here[one]) * sum(clinic == c for clinic, _ in there[one]) for one in units)
         for s, c in product("fm", ("c1", "c2", "c3"))
     ]
-    true += [len(({one for one, _ in patients} & {one for one, *_ in visits}) - {None})]
-    true += [len({one for one, clinic, _ in visits if clinic == c} - {None}) for c in ("c1", "c2", "c3")]
-    true += [sum(sum(one == who for one, *_ in visits) >= 2 for who in units if who is not None)]
+    true += [sum(bool(here[one] and there[one]) for one in units)]
+    true += [sum(any(clinic == c for clinic, _ in there[one]) for one in units) for c in ("c1", "c2", "c3")]
+    true += [sum(len(there[one]) >= 2 for one in units)]
     assert np.allclose(found, true, atol=0.3)
 
 
@@ -469,6 +487,52 @@ def test_subqueries_are_those_of_sql(clinics: Path) -> None:
                         looked += 1
     assert looked > 10
     assert all(abs(rest) < 0.3 for rest in found.values())
+
+
+FIRST = """
+SELECT k, COUNT(*) AS a FROM (SELECT pid, ANY_VALUE(clinic) AS k FROM visits GROUP BY pid) GROUP BY k;
+SELECT f, COUNT(*) AS b FROM (SELECT pid, ANY_VALUE(clinic) AS k, ANY_VALUE(fee) AS f FROM visits WHERE fee <> 2
+  GROUP BY pid) WHERE k = 'c1' OR k IS NULL GROUP BY f;
+SELECT t, COUNT(*) AS c FROM (SELECT pid, ANY_VALUE(told) AS t FROM visits GROUP BY pid) WHERE t GROUP BY t
+"""
+
+
+@pytest.mark.parametrize("way", [marked(way) for way in WAYS])
+def test_any_value_is_the_first_that_is_declared(way: str, clinics: Path, tmp_path: Path) -> None:
+    """In the declared order, of the rows that count; what is not declared, or almost, is no value."""
+    text = domain(clinics, cap=4).replace('["c1", "c2", "c3"]', '["c3", "c1", "c2"]')
+    text = text.replace("[lookups", "[tables.visits.columns.told]\nvalues = [true, false]\n[lookups")
+    plan = planned(FIRST, text)
+    chance = Random(1)
+    visits = [
+        (
+            f"p{who}",
+            chance.choice(["c1", "c2", "c3", "C1", "c1 ", "c9", None]),
+            chance.choice([0, 1, 2, 3, 7, -1, None]),
+        )
+        for who in range(40)
+        for _ in range(chance.randrange(4))
+    ]
+    given = frames([("p1", "f")], visits)
+    given["visits"]["told"] = told = [chance.choice([True, False, None]) for _ in visits]
+    found = released(plan, written(way, "texts", given, tmp_path))
+
+    def first(of: list[Any], order: list[Any]) -> Any:
+        return next((value for value in order if value in of), None)
+
+    every, kept, truths = defaultdict(list), defaultdict(list), defaultdict(list)
+    for (who, clinic, fee), truth in zip(visits, told, strict=True):
+        every[who].append(clinic)
+        truths[who].append(truth)
+        if fee is not None and fee != 2:
+            kept[who].append((clinic, fee))
+    order = ["c3", "c1", "c2"]
+    true = [sum(first(own, order) == k for own in every.values()) for k in order]
+    chosen = [first([fee for _, fee in own], [0, 1, 2, 3]) for own in kept.values()
+              if first([clinic for clinic, _ in own], order) in ("c1", None)]  # fmt: skip
+    true += [sum(fee == f for fee in chosen) for f in range(4)]
+    true += [sum(True in own for own in truths.values()), 0]
+    assert np.allclose(found, true, atol=0.3)
 
 
 @pytest.mark.parametrize(

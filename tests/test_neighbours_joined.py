@@ -5,11 +5,15 @@ from __future__ import annotations
 import pytest
 
 from boundary.joined import WAYS, fuzz
+from engines import ON_SPARK
 
 QUICK = ("duckdb", "pandas")
+"""Those that `make test` goes through; others are with the slow ones."""
 
 
 def marks(way: str) -> list[pytest.MarkDecorator]:
+    if "spark" in way:
+        return list(ON_SPARK)
     grouped = [pytest.mark.xdist_group("postgres")] if way == "postgres" else []
     return grouped if way in QUICK else [*grouped, pytest.mark.slow]
 

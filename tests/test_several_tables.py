@@ -132,7 +132,7 @@ def _released(plan: batchdp.Plan, given: object) -> NDArray[Any]:
     with tempfile.TemporaryDirectory() as folder:
         ledger = batchdp.Ledger.create(Path(folder) / "ledger.db", epsilon=1e6)
         release = batchdp.answer(plan, given, epsilon=1e5, ledger=ledger)
-        assert ledger.history()[0].table == "patients + visits"
+        assert ledger.history()[0].table == f"patients (cap 1) + visits (cap {plan.factor})"
         release.save(Path(folder) / "one.release")
         again = batchdp.load_release(Path(folder) / "one.release")
         assert "1 of patients" in again.certificate.neighbours

@@ -25,14 +25,17 @@ EXAMPLES = (
     "batchdp init duckdb://clinic.duckdb#visits",
     "batchdp init postgresql://me@host/db#visits --folder study",
     "batchdp init visits.csv --codebook tableschema.json",
+    "batchdp init patients.csv visits.csv",
 )
 
 
 def command(
-    table: Annotated[
-        str | None,
+    tables: Annotated[
+        list[str] | None,
         typer.Argument(
-            metavar="TABLE", help="CSV or Parquet file or folder, or database address; an example if left out."
+            metavar="TABLE…",
+            help="CSV or Parquet file or folder, or database address; several of the same persons; an example if left "
+            "out.",
         ),
     ] = None,
     codebook: Annotated[
@@ -61,10 +64,15 @@ def command(
     from batchdp.archive import write_atomically
     from batchdp.domain.codebooks import join_codebook, read_codebook
     from batchdp.domain.draft import EXAMPLE, draft
+    from batchdp.domain.draft_tables import draft_several
 
+    given = tables or []
+    table = given[0] if given else None
+    if codebook is not None and len(given) > 1:
+        raise DomainError("--codebook describes one table; give it with one table, and put both drafts together")
     domain, queries = folder / "domain.toml", folder / "queries.sql"
     for path in (domain, queries):
-        check_output(path, DomainError, inputs=(table, codebook))
+        check_output(path, DomainError, inputs=(*given, codebook))
         if path.exists() and not force:
             raise DomainError(f"{path} is there already; use --force to replace it or --folder for another place")
     name, columns, remarks = "patients", list(EXAMPLE), ""
@@ -79,22 +87,27 @@ def command(
         else:
             columns = join_codebook(columns, book)
             remarks = _differences(columns, book)
-    drafted = draft(name, columns, codebook=codebook)
+    if len(given) > 1:
+        drafted = draft_several([(name, columns), *(read_schema(one, has_header=header) for one in given[1:])])
+        name = "tables"
+    else:
+        drafted = draft(name, columns, codebook=codebook)
     write_atomically(domain, drafted.domain.encode(), DomainError)
     write_atomically(queries, drafted.queries.encode(), DomainError)
     plan = re.sub(r"\W+", "_", name)
+    remarks += "".join(map(_first_line, given))
     say(
-        f"{remarks}{_first_line(table)}Wrote {domain} and {queries}. Edit both: declare what is public about each "
+        f"{remarks}Wrote {domain} and {queries}. Edit both: declare what is public about each "
         "column, from what you know and not from the data, and write your queries. Then run\n"
         f"  batchdp plan {quote(str(queries))} --domain {quote(str(domain))} -o {quote(f'{plan}.plan')}"
     )
 
 
-def _first_line(table: str | None) -> str:
+def _first_line(table: str) -> str:
     """Where the names of a CSV file's columns are from: a line of words can be a record too."""
     from batchdp.engines.schema import is_csv
 
-    if table is None or not is_csv(table):
+    if not is_csv(table):
         return ""
     return (
         f"The columns are called what the first line of {table} says; if that is a record, delete what is written and "

@@ -66,15 +66,16 @@ PARTS = 4
 MOST_STEPS = 10**9
 
 
-def draft_section(column: Described, grouping: str | None) -> str:
+def draft_section(column: Described, grouping: str | None, within: str = "") -> str:
     """The column as a part of the file.
 
     Args:
         column: what is known.
         grouping: a name that is still free, for a grouping; None if there is none.
+        within: the key of the table, of several.
     """
     kind = guess_kind(column)
-    lines = [f"[columns.{toml_key(column.name)}]"]
+    lines = [f"[{within}columns.{toml_key(column.name)}]"]
     lines += [f"# {note}" for note in column.notes]
     if kind in ("number", "whole", "date") and not column.values:
         lines += _draft_line(column, kind, grouping)
@@ -228,7 +229,16 @@ PERSON = re.compile(
 )
 """Names of columns that say whose record it is."""
 
-HEAD = """\
+COLUMNS = """\
+# Columns that queries may use. Delete those that none uses. Every column is one of
+#   values = ["a", "b"]          a few values: texts, whole numbers, or true and false
+#   range = [0, 120]             any number between the two, both included; bins = [0, 18, 65] for GROUP BY
+#   integers = [0, 12]           whole numbers, each by itself; SUM is allowed
+#   dates = ["2020-01-01", "2025-12-31"]
+# Anything else in the data counts as "anything else" (other = "keep") or is left out (other = "drop").
+"""
+HEAD = (
+    """\
 # What is public about the table. batchdp believes this file and never looks at the data to fill it in,
 # so write what you know without the data: from a codebook, a form or the law.
 
@@ -239,13 +249,9 @@ table = {table:<25}# the name that the queries use
 neighbours = "add-remove"        # or "replace": the number of people is public
 max_rows = 10_000_000            # a public cap on the number of rows
 
-# Columns that queries may use. Delete those that none uses. Every column is one of
-#   values = ["a", "b"]          a few values: texts, whole numbers, or true and false
-#   range = [0, 120]             any number between the two, both included; bins = [0, 18, 65] for GROUP BY
-#   integers = [0, 12]           whole numbers, each by itself; SUM is allowed
-#   dates = ["2020-01-01", "2025-12-31"]
-# Anything else in the data counts as "anything else" (other = "keep") or is left out (other = "drop").
 """
+    + COLUMNS
+)
 NO_UNIT = """\
 # unit = {name:<23} # whose privacy: one value = one person; left out, every row is a person
 # rows_per_unit = 1              # at most this many rows of one person are counted"""
@@ -293,16 +299,16 @@ def draft(table: str, columns: Iterable[Described] = EXAMPLE, *, codebook: str |
         codebook: what the file is called that some of it is from.
     """
     given = list(columns)
-    ids = [column.name for column in given if _is_own(column) and not problem_of_name(column.name)]
+    ids = [column.name for column in given if is_own(column) and not problem_of_name(column.name)]
     unit = next((name for name in ids if PERSON.fullmatch(name)), None)
-    kept, left_out = _sort_out(given, unit)
+    kept, left_out = sort_out(given, unit)
     if not kept:
         raise DomainError(f"the table has no column that can be declared: {'; '.join(left_out[:3]) or 'it has none'}")
     domain = _draft_domain(table, kept, left_out, unit, [*ids, "person_id"][0], codebook)
     return Draft(domain, _draft_queries(table, kept))
 
 
-def _sort_out(given: Sequence[Described], unit: str | None) -> tuple[list[Described], list[str]]:
+def sort_out(given: Sequence[Described], unit: str | None) -> tuple[list[Described], list[str]]:
     """The columns that can be declared, and why the others cannot."""
     kept: list[Described] = []
     left_out = []
@@ -315,7 +321,7 @@ def _sort_out(given: Sequence[Described], unit: str | None) -> tuple[list[Descri
             reason = "no kind of column below fits its type; cast it in a view"
         elif taken[fold(column.name)] > 1:
             reason = "several columns have this name, upper or lower case; rename all but one"
-        elif _is_own(column):
+        elif is_own(column):
             reason = "it is called like an id; if it tells persons apart, make it the unit"
         elif column.kind in ("text", "unknown") and not column.values and is_free_text(column.name):
             reason = "it is called like names or free text; declare it if it has a few values that are public"
@@ -339,7 +345,7 @@ def is_identifier(name: str) -> bool:
     return bool(IDENTIFIER.fullmatch(name) or IDENTIFIER.fullmatch(name.lower()) or PERSON.fullmatch(name))
 
 
-def _is_own(column: Described) -> bool:
+def is_own(column: Described) -> bool:
     """Whether a column is called like an id, and nothing else speaks against it."""
     return is_identifier(column.name) and column.kind not in ("boolean", "date") and not column.values
 
@@ -392,12 +398,18 @@ def _draft_domain(
     sources += SCHEMA if any(column.origin != Described.origin for column in columns) else ""
     if sources:
         parts[0] += SURE.format(sources=sources.strip())
+    return "\n".join([*parts, *draft_columns(columns, left_out, unit)])
+
+
+def draft_columns(
+    columns: Sequence[Described], left_out: Sequence[str], unit: str | None, within: str = ""
+) -> Iterator[str]:
+    """All columns of a table, and those that are left out."""
     taken = {fold(column.name) for column in columns} | ({fold(unit)} if unit is not None else set())
-    parts += [draft_section(column, _name_grouping(column.name, taken)) for column in columns]
+    yield from (draft_section(column, _name_grouping(column.name, taken), within) for column in columns)
     if left_out:
         more = [f"and {len(left_out) - MOST_SHOWN} more"] * (len(left_out) > MOST_SHOWN)
-        parts.append("\n".join(f"# Left out: {line}" for line in [*left_out[:MOST_SHOWN], *more]) + "\n")
-    return "\n".join(parts)
+        yield "\n".join(f"# Left out: {line}" for line in [*left_out[:MOST_SHOWN], *more]) + "\n"
 
 
 def _name_grouping(name: str, taken: set[str]) -> str | None:
@@ -409,19 +421,26 @@ def _name_grouping(name: str, taken: set[str]) -> str | None:
     return grouping
 
 
+ABOUT_QUERIES = (
+    "-- One SELECT after the other; each count becomes one private answer. COUNT, SUM, WHERE, CASE, FILTER and",
+    "-- GROUP BY over declared columns are understood, and sums and multiples of counts.",
+)
+
+
 def _draft_queries(table: str, columns: Sequence[Described]) -> str:
-    lines = [
-        "-- One SELECT after the other; each count becomes one private answer. COUNT, SUM, WHERE, CASE, FILTER and",
-        "-- GROUP BY over declared columns are understood, and sums and multiples of counts.",
-        "",
-        f"SELECT COUNT(*) AS total FROM {_quote_identifier(table)};",
-    ]
-    drafted = list(_draft_statements(_quote_identifier(table), columns[:MOST_SHOWN]))
-    lines += drafted[:MOST_ASKED] + [f"-- {line}" for line in drafted[MOST_ASKED:]]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*ABOUT_QUERIES, "", *draft_counts(table, columns)]) + "\n"
 
 
-def _draft_statements(source: str, columns: Iterable[Described]) -> Iterator[str]:
+def draft_counts(table: str, columns: Sequence[Described], before: str = "") -> Iterator[str]:
+    """All rows of a table, and queries of some columns; what stands before the names of their answers."""
+    source = _quote_identifier(table)
+    yield f"SELECT COUNT(*) AS {_quote_identifier(f'{before}total')} FROM {source};"
+    drafted = list(_draft_statements(source, columns[:MOST_SHOWN], before))
+    yield from drafted[:MOST_ASKED]
+    yield from (f"-- {line}" for line in drafted[MOST_ASKED:])
+
+
+def _draft_statements(source: str, columns: Iterable[Described], before: str = "") -> Iterator[str]:
     """One query a column, each under a name of its own."""
     taken = {"total"}
     for column in columns:
@@ -431,6 +450,7 @@ def _draft_statements(source: str, columns: Iterable[Described]) -> Iterator[str
             first, last = draft_ends(column)
             since = max(first, date(max(1, last.year - 1), 1, 1))
         alias = f"{column.name}_since_{since.year}" if since else f"{'all' if kind == 'whole' else 'by'}_{column.name}"
+        alias = f"{before}{alias}"
         if fold(skeleton(alias)) in taken or len(alias) > LONGEST:
             continue
         taken.add(fold(skeleton(alias)))

@@ -96,7 +96,8 @@ class Persons(Relation):
 class Aggregate:
     """What a person's rows come to in one column."""
 
-    kind: Literal["count", "sum", "min", "max"]
+    kind: Literal["count", "sum", "min", "max", "any"]
+    """Any: the first in the order that is declared, NULL where none of the declared values is there."""
     column: str | None = None
     """None where rows are counted, whatever they have."""
 
@@ -167,8 +168,11 @@ def _aggregated(of: Relation, one: Aggregate) -> Column:
     column = of.domain.columns[one.column]
     if one.kind == "count":
         return Integers(integers=(0, of.cap))
+    if one.kind == "any":
+        return column.model_copy(update={"other": "keep"})
     if isinstance(column, Listed):
-        raise DomainError(f"{one.kind.upper()} of {one.column}, which lists values; declare integers, range or dates")
+        remedy = "write ANY_VALUE, or declare integers, range or dates"
+        raise DomainError(f"{one.kind.upper()} of {one.column}, which lists values; {remedy}")
     if one.kind != "sum":
         return column.model_copy(update={"other": "keep"})
     if isinstance(column, Dates) or (grid := column.grid) is None or grid.low % grid.step:

@@ -185,6 +185,13 @@ def _listed_code(column: Any, atoms: ListedAtoms, stride: int) -> Any:
     return ibis.cases(*branches, else_=other) if branches else other
 
 
+def value_at(place: Any, atoms: ListedAtoms) -> Any:
+    """The listed value that alone is an atom, by the atom's number; NULL where there is no number."""
+    values = [constant(value) if type(value) is int else ibis.literal(value) for (value,) in atoms.groups]
+    found = _search(len(values) - 1, lambda i: values[i], lambda i: place <= constant(i))
+    return ibis.ifelse(place.isnull(), ibis.null(values[0].type()), found)
+
+
 def values_of(group: Sequence[Any], dtype: Any) -> list[Any]:
     """Literals of those of the values that a column of this type can hold."""
     if not dtype.is_numeric() or dtype.is_boolean():

@@ -15,16 +15,26 @@ from typing import Any
 import ibis  # type: ignore[import-untyped]
 import numpy as np
 
-from batchdp.domain import Integers, Numbers
+from batchdp.domain import Domain, Integers, Listed, Numbers
 from batchdp.domain.relations import GROUP, Aggregate, DeclaredTable, Joined, PerPerson, Persons, Relation
-from batchdp.engines.coding import Lookup, constant, finest, join_lookup, pack, place_on_grid, sum_limbs
+from batchdp.engines.coding import (
+    Lookup,
+    constant,
+    finest,
+    join_lookup,
+    keeps,
+    pack,
+    place_on_grid,
+    sum_limbs,
+    value_at,
+)
 from batchdp.engines.columns import identify, is_missing, kind_of, known, read_column, spell
 from batchdp.engines.counting import Counted, bound_units, counted_by, lots, ready, tell_apart
 from batchdp.engines.source import Engine, Query, Source, shield
 from batchdp.errors import TableError
 from batchdp.progress import Progress
 from batchdp.queries.query import Amount
-from batchdp.workloads.encode.atoms import Atoms, split
+from batchdp.workloads.encode.atoms import Atoms, ListedAtoms, split
 from batchdp.workloads.encode.several import disjoint
 
 UNIT = "unit"
@@ -165,11 +175,29 @@ def _(relation: PerPerson, place: Place) -> Rows:
         found, more = numbered(rows, relation.of, (relation.where,), place.engine)
         table, lookups = found.filter(found[GROUP] == constant(0)), lookups + more
     own = {name: f"s{i}" for i, (name, _) in enumerate(relation.columns)}
-    sums = {
-        own[name]: _aggregated(table, rows, relation.of, one, place.engine.dialect) for name, one in relation.columns
-    }
+    first = {name: one.column or "" for name, one in relation.columns if one.kind == "any"}
+    listed = {name: _each_value(column, relation.of.domain) for name, column in first.items()}
+    atoms = {name: found for name, found in listed.items() if found is not None}
+    told = tell_apart(table, [rows.columns[first[name]] for name in atoms], list(atoms.values()), place.engine, "f")
+    table, places = told.rows, dict(zip(atoms, map(told.code, range(len(atoms))), strict=True))
+    sums = {}
+    for name, one in relation.columns:
+        if name in atoms:
+            there = places[name] < constant(len(atoms[name].groups))
+            sums[own[name]] = ibis.ifelse(there, places[name], ibis.null("int64")).min()
+        else:
+            sums[own[name]] = _aggregated(table, rows, relation.of, one, place.engine.dialect)
     everybody = table.group_by(UNIT).aggregate(rows=table.count(), **sums)
-    return Rows(everybody.select(UNIT, *own.values()), own, lookups)
+    values = {own[name]: value_at(everybody[own[name]], each) for name, each in atoms.items()}
+    return Rows(everybody.mutate(**values).select(UNIT, *own.values()), own, (*lookups, *told.tables))
+
+
+def _each_value(name: str, domain: Domain) -> ListedAtoms | None:
+    """A column's listed values, each by itself in the order in which they are declared; None where they are a line."""
+    column = domain.columns[name]
+    if not isinstance(column, Listed):
+        return None
+    return ListedAtoms(name, column.kind, tuple((value,) for value in column.values), None)
 
 
 def _aggregated(table: Any, rows: Rows, of: Relation, one: Aggregate, dialect: str) -> Any:
@@ -178,6 +206,8 @@ def _aggregated(table: Any, rows: Rows, of: Relation, one: Aggregate, dialect: s
         return table.count().cast("int64")
     declared = of.domain.columns[one.column]
     column = known(table[rows.columns[one.column]])
+    if one.kind == "any":
+        return _declared_alone(column, one.column, of.domain).min()
     if one.kind != "sum":
         return {"count": column.count().cast("int64"), "min": column.min(), "max": column.max()}[one.kind]
     assert isinstance(declared, Integers | Numbers)
@@ -189,6 +219,16 @@ def _aggregated(table: Any, rows: Rows, of: Relation, one: Aggregate, dialect: s
         return units
     # One division of whole numbers that floats hold: the float next to the exact sum.
     return (units * constant(grid.step.numerator)).cast("float64") / ibis.literal(float(grid.step.denominator))
+
+
+def _declared_alone(column: Any, name: str, domain: Domain) -> Any:
+    """The values of a line that are declared, NULL for others; what is beyond an end may count as that end later."""
+    declared = domain.columns[name]
+    if getattr(declared, "outside", None) is not None:
+        return column
+    dropping = declared.model_copy(update={"other": "drop"})
+    (own,) = split((), domain.model_copy(update={"columns": {name: dropping}}))
+    return ibis.ifelse(keeps(column, own), column, ibis.null(column.type()))
 
 
 def numbered(rows: Rows, of: Relation, groups: Sequence[Amount], engine: Engine) -> tuple[Any, tuple[Lookup, ...]]:

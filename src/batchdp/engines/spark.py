@@ -33,6 +33,10 @@ class SparkEngine(Engine):
         """The session."""
         return "Spark", id(getattr(self._session, "_jsparkSession", self._session))
 
+    def beside(self, others: Sequence[Engine]) -> Engine:
+        """The session, whose texts may have a collation as soon as those of one table may."""
+        return SparkEngine(self._session, ExitStack(), self.collates or any(one.collates for one in others))
+
     def check(self, query: Query) -> None:
         """Have the query analysed, not run."""
         with _silence():

@@ -278,7 +278,7 @@ def _of_persons(statement: Statement, node: Node, domain: Domain) -> Side:
             continue
         one = _aggregate(of, item)
         if one is None or not isinstance(item, exp.Alias) or fold(item.alias) in map(fold, columns):
-            remedy = "write COUNT(*), COUNT, SUM, MIN or MAX of a declared column, each with a name by AS"
+            remedy = "write COUNT(*), or COUNT, SUM, MIN, MAX or ANY_VALUE of a declared column, each with a name by AS"
             raise statement.refusal(item, "not what is known of a person's rows", remedy)
         columns[item.alias] = one
     where = inner.tree.args.get("where")
@@ -298,7 +298,9 @@ def _names_unit(node: Node, unit: str) -> bool:
 def _aggregate(of: Relation, item: Node) -> Aggregate | None:
     """What an item of a subquery says of a person's rows; None for anything else."""
     node = item.this if isinstance(item, exp.Alias) else item
-    kinds: dict[type, Any] = {exp.Count: "count", exp.Sum: "sum", exp.Min: "min", exp.Max: "max"}
+    kinds: dict[type, Any] = {
+        **{exp.Count: "count", exp.Sum: "sum", exp.Min: "min", exp.Max: "max", exp.AnyValue: "any"}
+    }
     held = {part for part, value in node.args.items() if value not in (None, [], False)} - {"big_int"}
     if type(node) not in kinds or held != {"this"}:
         return None
