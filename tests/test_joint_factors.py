@@ -14,7 +14,7 @@ import batchdp
 from batchdp.errors import StrategyError, WorkloadError
 from batchdp.optimizer.residual import groups
 from batchdp.optimizer.residual.limits import in_full, limit_of
-from batchdp.optimizer.residual.search import split_by, tables_apart
+from batchdp.optimizer.residual.search import fewest_split, split_by, tables_apart
 from batchdp.optimizer.residual.solver import solve
 from batchdp.optimizer.residual.splits import Batch
 from batchdp.strategies.residual.strategy import ResidualStrategy
@@ -140,6 +140,33 @@ def test_limits_are_below_the_optimum_and_the_full_one_is_that_of_the_matrix(see
     scaled = weights[:, None] * brute(workload) * np.sqrt(mass)
     nuclear = np.linalg.svd(scaled, compute_uv=False).sum()
     assert in_full(batch, terms, measures) == pytest.approx(nuclear**2, rel=1e-6)
+
+
+@pytest.mark.parametrize("most", [10, 30, 100, 1000])
+@pytest.mark.parametrize("kind", ["pairs", "same", "joint"])
+def test_splits_that_cannot_fit_are_not_tried_and_no_others_are_left_out(
+    kind: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("groups", "search"):
+        monkeypatch.setattr(f"batchdp.optimizer.residual.{module}.MOST_CLASSES", most)
+    prefix = np.tril(np.ones((4, 4)))
+    terms: list[Any] = [{i: prefix, j: prefix} for i, j in combinations(range(4), 2)]
+    if kind == "same":  # one column has the same factor in all tables
+        terms = [{**own, 4: prefix} for own in terms]
+    if kind == "joint":
+        terms.append({(0, 4): np.random.default_rng(0).random((5, 16))})
+    batch = Batch(in_factors((4,) * 5, terms))
+    asked, wide = batch.terms(batch.workload.weights), batch.wide()
+    fits = []
+    for count in range(len(wide) + 1):
+        try:
+            split_by(batch, asked, {i: batch.uniform(i) for i in wide[:count]})
+            fits.append(count)
+        except groups.TooManyClassesError:
+            pass
+    assert fewest_split(batch, asked) <= min(fits, default=len(wide))
+    if kind == "pairs":
+        assert fewest_split(batch, asked) == min(count for count in range(5) if count >= 3 or 4 ** (4 - count) <= most)
 
 
 def test_ten_columns_whose_pairs_overlap_are_not_merged(monkeypatch: pytest.MonkeyPatch) -> None:

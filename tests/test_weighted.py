@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from itertools import combinations
 from typing import Any
 
@@ -27,7 +28,7 @@ from batchdp.optimizer.residual.splits import Batch
 from batchdp.strategies.bounds import certify
 from batchdp.strategies.marginal.columns import by_strategy, each_value
 from batchdp.strategies.marginal.strategy import MarginalGroup, MarginalStrategy, Results
-from batchdp.strategies.marginal.weights import Tables, fit, plain, relation, value_of, whole_problem
+from batchdp.strategies.marginal.weights import Tables, _candidates, fit, plain, relation, value_of, whole_problem
 from batchdp.workloads.kronecker import KroneckerWorkload, in_factors
 from test_components import batch_of, structure, weights_of
 
@@ -143,6 +144,21 @@ def test_sparse_and_dense_relations_are_the_same(monkeypatch: pytest.MonkeyPatch
     general = problem_of(Batch(batch).terms(batch.weights), [each_value(c) for c in Batch(batch).columns])
     order = {row.tobytes(): k for k, row in enumerate(asked.needed)}
     assert np.allclose(general.amount, asked.amount[[order[row.tobytes()] for row in general.needed]])
+
+
+def test_only_changes_that_are_priced_are_made() -> None:
+    """Of a thousand tables there are millions of entries of changes, of which a few thousand changes are looked at."""
+    asked = whole_problem(structure(workloads.marginals((10,) * 50, [0, 1, 2])))
+    pairs = np.array([[i in own for i in range(50)] for own in combinations(range(50), 2)])
+    tracemalloc.start()
+    new, gone = _candidates(asked, plain(pairs), np.random.default_rng(0), 3000)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(new) == len(gone) == 3000
+    assert peak < 100_000_000
+    one = gone.sum(axis=1) == 1
+    assert one.any()
+    assert not np.any(new.apart[~one & gone.any(axis=1)].sum(axis=1) < 3)  # what replaces several contains them
 
 
 def test_supersets_cover_nearly_every_table_once() -> None:

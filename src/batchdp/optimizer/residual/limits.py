@@ -176,7 +176,7 @@ def in_full(batch: Batch, terms: TableWeights, measures: Mapping[int, Dense], ac
     ((_, own),) = split.groups(terms)
     views = split.views((), own)
     total = 0.0
-    for key, block in blocks_of(own, views, sorted(wide)).items():
+    for key, block in blocks_of(own, views, []).items():  # columns that a table does not look at are not asked
         asked = {left: weight for left, weight in block.items() if weight > 0}
         root = norm_of_pairs([_table(left, weight, views) for left, weight in asked.items()], wide, account)
         root = _of_queries(asked, views, wide, account) if root is None else root

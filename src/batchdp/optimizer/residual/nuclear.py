@@ -54,7 +54,12 @@ def norm_of_pairs(tables: Sequence[Asked], measures: Mapping[int, Dense], accoun
         together.setdefault(one[0], []).append(one)
     if any(len(columns) > 2 for columns in together):
         return None
-    bases = {c: _basis(c, tables, measures[c]) for c in sorted({c for columns in together for c in columns})}
+    asked: dict[int, Dense] = {}  # of every column the factor of its first table of two columns, or else of one
+    for columns, factors, _ in sorted(tables, key=lambda one: -len(one[0])):
+        for c, F in zip(columns, factors, strict=False) if len(columns) == len(factors) else ():
+            asked.setdefault(c, F)
+    every = sorted({c for columns in together for c in columns})
+    bases = {c: _basis(asked.get(c), measures[c]) for c in every}
     starts = dict(zip(bases, np.cumsum([1, *(len(Q) - 1 for Q in bases.values())]).tolist(), strict=False))
     H = np.zeros((1 + sum(len(Q) - 1 for Q in bases.values()),) * 2)
     known: dict[tuple[bytes, ...], tuple[_Two, Dense]] = {}
@@ -77,16 +82,11 @@ def norm_of_pairs(tables: Sequence[Asked], measures: Mapping[int, Dense], accoun
     return SURE * _added_up(H, [two for two, _ in known.values()], account)
 
 
-def _basis(column: int, tables: Sequence[Asked], measure: Dense) -> Dense:
-    """diag(μ)^½ Q: the average first, the others such that what tables of two columns ask of this one is diagonal."""
+def _basis(F: Dense | None, measure: Dense) -> Dense:
+    """diag(μ)^½ Q: the average first, the others such that what a factor asks of them is diagonal."""
     u = np.sqrt(measure)
     Q = np.linalg.qr(np.column_stack([u, np.eye(len(u))[:, : len(u) - 1]]))[0]
-    asked = (
-        factors[columns.index(column)]
-        for columns, factors, _ in sorted(tables, key=lambda one: -len(one[0]))
-        if column in columns and len(factors) == len(columns)
-    )
-    if (F := next(asked, None)) is not None:
+    if F is not None:
         R = (F * u) @ Q[:, 1:]
         Q[:, 1:] = Q[:, 1:] @ np.linalg.eigh(R.T @ R)[1]
     return np.asarray(u[:, None] * np.column_stack([u, Q[:, 1:]]))

@@ -21,6 +21,7 @@ from batchdp.optimizer.residual.search import (
     HOPELESS,
     MOST_TABLES_APART,
     Found,
+    fewest_split,
     one_product,
     split_by,
     tables_apart,
@@ -102,7 +103,7 @@ def _components(
     """Components with nothing split where that fits, else with as few columns split as fit and with all; measures."""
     wide = batch.wide()
     found: list[Found] = []
-    for count in range(len(wide) + 1):
+    for count in range(fewest_split(batch, terms), len(wide) + 1):
         measures = {i: batch.uniform(i) for i in wide[:count]}
         try:
             found.append(split_by(batch, terms, measures, tolerance=tolerance, account=account))

@@ -10,11 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
 from batchdp.linalg.matrix import Dense
-from batchdp.optimizer.residual.groups import Answer, Memory, TooManyClassesError, columns_in, solve_column, solve_group
+from batchdp.optimizer.residual.groups import (
+    MOST_CLASSES,
+    Answer,
+    Memory,
+    TooManyClassesError,
+    columns_in,
+    separate,
+    solve_column,
+    solve_group,
+)
 from batchdp.optimizer.residual.splits import Batch, Kinds, Split, TableWeights
 from batchdp.strategies.account import UNLIMITED, Account
 from batchdp.strategies.residual.columns import Column, ColumnView
@@ -76,6 +86,24 @@ def split_by(
     limit = 0.0 if measures else answers[0].lower
     method = "components" if measures or len(answers[0].choices[-1]) > 1 or len(answers[0].choices) == 1 else "product"
     return Found(float(total), limit, method, measures, tuple((answer, None) for answer in answers))
+
+
+def fewest_split(batch: Batch, terms: TableWeights) -> int:
+    """How many of the `wide` columns must be split at least before the group that keeps none of them fits.
+
+    Its tables look at the others as those of the batch do, so that the columns on which all have the same factor are
+    found once. What tied columns become where one of them is split is not known before, and not counted here.
+    """
+    split = Split(batch, {})
+    ((_, own),) = split.groups(terms)
+    apart = separate(own, split.views((), own))[1]
+    free = {c for where, _ in apart for c in columns_in(where)}.union(batch.behind)
+    wide = batch.wide()
+    for count in range(len(wide)):
+        together = [batch.columns[i].orbits for i in wide[count:] if i not in free]
+        if len(together) < 2 or prod(together) <= MOST_CLASSES:
+            return count
+    return len(wide)
 
 
 def one_product(

@@ -149,10 +149,17 @@ class Split:
         groups: dict[tuple[int, ...], GroupTerms] = {}
         for kinds, weight in terms.items():
             for choice in product(*map(self._ways_of, kinds)):
-                kept = tuple(sorted(c for columns, _, _ in choice for c in columns))
-                left = tuple(one for _, one, _ in choice if one is not None)
-                into = groups.setdefault(kept, {})
-                into[left] = into.get(left, 0.0) + weighed(weight, [mean for _, one, mean in choice if one is None])
+                kept: tuple[int, ...] = ()
+                left: Left = ()
+                means: list[float] = []
+                for columns, one, mean in choice:
+                    kept += columns
+                    if one is None:
+                        means.append(mean)
+                    else:
+                        left += (one,)
+                into = groups.setdefault(kept if len(kept) < 2 else tuple(sorted(kept)), {})
+                into[left] = into.get(left, 0.0) + (weighed(weight, means) if means else weight)
         return groups.items()
 
     def _ways_of(self, pair: tuple[int, int]) -> list[tuple[tuple[int, ...], tuple[Where, int] | None, float]]:
