@@ -15,16 +15,16 @@ from batchdp.linalg.matrix import Dense, Indices
 from batchdp.progress import Outcome, Progress
 from batchdp.release.records.fitting import Codes, Fitting
 
-FIRST_SHARE, LAST_SHARE, MOST_AT_ONCE = 100, 2000, 512
-"""Of how many records there is one exchange among those that are made at once, each as if it were the only one: at
-first, and in the end."""
-LEAST_AT_ONCE = 4
-LITTLE = 0.02
-"""The share of the distance that a round takes off from which on fewer are made at once."""
-MOST_LOOKED_UP = 4_000_000
-"""Cells that one proposal of many exchanges looks at."""
+AT_ONCE = 64
+"""Exchanges that are made at once at first, each as if it were the only one."""
+LITTLE = 0.01
+"""The share of the distance that a round takes off below which it is enough."""
+LOOKED_UP = 50_000
+"""Cells of every kind that one proposal of many exchanges looks at, such that they are near to the processor."""
 MOST_WORK = 4_000_000_000
 """Cells that are looked at in all: some two minutes."""
+SIGNS = (-1, 1, -1, 1)
+"""Of two records that exchange a value, each leaves a cell and comes into another."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,7 @@ class Exchange:
         self.off = np.concatenate([np.zeros(0), *off])
         self.weights = np.concatenate([np.zeros(0), *weights])
         self.moves = {i: self._moves(fitting, i, shapes) for i in range(len(fitting.sizes))}
+        self.at_once = dict.fromkeys(self.moves, AT_ONCE)
         self.work = 0
 
     def _moves(self, fitting: Fitting, column: int, shapes: list[list[int]]) -> _Moves:
@@ -106,34 +107,59 @@ class Exchange:
         a, b = one[:, moves.own] * moves.stride, other[:, moves.own] * moves.stride
         cells = [rest[0] + a, rest[0] + b, rest[1] + b, rest[1] + a]
         grows = np.zeros(a.shape)
-        for place, sign in zip(cells, (-1, 1, -1, 1), strict=True):
+        for place, sign in zip(cells, SIGNS, strict=True):
             grows += self.weights[place] * (2 * sign * self.off[place] + 1)
         grows[(rest[0] == rest[1]) | (a == b)] = 0.0
         self.work += 4 * grows.size
         return grows.sum(axis=1), cells
 
-    def improve(self, column: int, chunk: int, rng: np.random.Generator) -> None:
-        """Propose exchanges of a column, as many as there are pairs or memory for; make those that gain."""
-        moves, n = self.moves[column], len(self.records)
+    def improve(self, column: int, rng: np.random.Generator) -> None:
+        """Propose an exchange of a column to every pair of records in a random order; make those that gain."""
+        moves, half = self.moves[column], len(self.records) // 2
         if not len(moves.own):
             return
-        many = min(n // 2, max(chunk, MOST_LOOKED_UP // len(moves.own)))
-        order = rng.permutation(n)
-        r, s = order[:many], order[many : 2 * many]
-        better = self._gains(moves, r, s)[0] < 0
-        r, s = r[better], s[better]
-        for start in range(0, len(r), chunk):
-            here, there = r[start : start + chunk], s[start : start + chunk]
-            grows, cells = self._gains(moves, here, there)
-            better = grows < 0
-            here, there = here[better], there[better]
-            for place, sign in zip(cells, (-1, 1, -1, 1), strict=True):
-                np.add.at(self.off, place[better].reshape(-1), sign)
-            for array, places in ((self.groups, moves.changed), (self.records, np.array([column]))):
-                array[np.ix_(here, places)], array[np.ix_(there, places)] = (
-                    array[np.ix_(there, places)],
-                    array[np.ix_(here, places)],
-                )
+        pairs = rng.permutation(len(self.records))[: 2 * half].reshape(2, half)
+        many = max(1, LOOKED_UP // len(moves.own))
+        for start in range(0, half, many):
+            r, s = pairs[:, start : start + many]
+            better = self._gains(moves, r, s)[0] < 0
+            r, s = r[better], s[better]
+            while len(r):
+                done = self._make(column, r[: self.at_once[column]], s[: self.at_once[column]])
+                r, s = r[done:], s[done:]
+
+    def _make(self, column: int, r: Indices, s: Indices) -> int:
+        """Make exchanges at once, if that gains, and say how many are done with; else fewer are made at once next.
+
+        The distance changes by Σ w ((c' − t)² − (c − t)²) = Σ w (c' − c) ((c' − t) + (c − t)), where c' − c is a sum
+        over the exchanges, and so is the whole.
+        """
+        moves, many = self.moves[column], len(r)
+        grows, cells = self._gains(moves, r, s)
+        better = np.flatnonzero(grows < 0)
+        r, s, cells = r[better], s[better], [place[better].reshape(-1) for place in cells]
+        apart, together = float(grows[better].sum()), self._weighed(cells)
+        for place, sign in zip(cells, SIGNS, strict=True):
+            np.add.at(self.off, place, sign)
+        together += self._weighed(cells)
+        if together > 0:
+            for place, sign in zip(cells, SIGNS, strict=True):
+                np.add.at(self.off, place, -sign)
+            self.at_once[column] = max(1, many // 2)
+            return many == 1
+        if together < 0.7 * apart:
+            self.at_once[column] = min(len(self.records), self.at_once[column] * 9 // 8 + 1)
+        elif together > 0.4 * apart:
+            self.at_once[column] = max(1, self.at_once[column] * 3 // 4)
+        here, there = np.concatenate([r, s]), np.concatenate([s, r])
+        self.groups[np.ix_(here, moves.changed)] = self.groups[np.ix_(there, moves.changed)]
+        self.records[here, column] = self.records[there, column]
+        return many
+
+    def _weighed(self, cells: list[Indices]) -> float:
+        return float(
+            sum(sign * (self.weights[place] @ self.off[place]) for place, sign in zip(cells, SIGNS, strict=True))
+        )
 
 
 def exchange_values(
@@ -150,20 +176,18 @@ def exchange_values(
     work = Exchange(fitting, records)
     if not work.tables or len(records) < 2:
         return Outcome.CLOSED_FORM
-    n, before = len(records), work.distance
-    chunk, last = (max(LEAST_AT_ONCE, min(MOST_AT_ONCE, n // share)) for share in (FIRST_SHARE, LAST_SHARE))
+    before = work.distance
     try:
-        while chunk >= last:
+        while True:
             for column in rng.permutation(len(fitting.sizes)).tolist():
-                work.improve(column, chunk, rng)
+                work.improve(column, rng)
                 if progress is not None:
                     progress(min(1.0, work.work / MOST_WORK), "exchanging values")
+                if work.work > MOST_WORK:
+                    return Outcome.OUT_OF_TIME
             after = work.distance
-            if work.work > MOST_WORK:
-                return Outcome.OUT_OF_TIME
-            if after > (1 - LITTLE) * before:
-                chunk //= 2
+            if after >= (1 - LITTLE) * before:
+                return Outcome.CONVERGED
             before = after
     except KeyboardInterrupt:
         return Outcome.CANCELLED
-    return Outcome.CONVERGED

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,11 +52,6 @@ class Axis:
     def complete(self) -> bool:
         """Whether every value is in a group."""
         return bool(self.group.min(initial=0) >= 0)
-
-    @property
-    def is_each_value(self) -> bool:
-        """Whether every value is a group by itself."""
-        return self.rows == len(self.group) and bool(np.array_equal(self.group, np.arange(self.rows)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,23 +133,47 @@ class Fitting:
                 own[~inside] *= left / outside if outside > 0 else 0.0
         return [own / max(own.sum(), 1e-300) for own in shares]
 
-    def pairs(self) -> dict[tuple[int, int], Dense]:
-        """Shares of all pairs of values, of every pair of columns that a table has in complete groups; finest first."""
-        margins, found = self.margins(), dict[tuple[int, int], Dense]()
+    def together(self) -> dict[tuple[int, ...], Known]:
+        """All pairs and triples of columns that a table has in complete groups, by columns; the finest of each."""
+        found = dict[tuple[int, ...], Known]()
         for table in sorted(self.tables, key=lambda one: (len(one.axes), -one.counts.size)):
-            if not all(self.axes[a].complete for a in table.axes):
-                continue
-            for p in range(len(table.axes)):
-                for q in range(p + 1, len(table.axes)):
-                    one, other = self.axes[table.axes[p]], self.axes[table.axes[q]]
-                    if (one.column, other.column) in found:
-                        continue
-                    coarse = table.counts.sum(axis=tuple(k for k in range(len(table.axes)) if k not in (p, q)))
-                    rows, columns = (_within(margins[own.column], own) for own in (one, other))
-                    shares = np.maximum(coarse, 0.0)[np.ix_(one.group, other.group)] * np.outer(rows, columns)
-                    if one.column > other.column:
-                        one, other, shares = other, one, shares.T
-                    found[one.column, other.column] = shares / max(shares.sum(), 1e-300)
+            axes = [self.axes[a] for a in table.axes]
+            if all(axis.complete for axis in axes):
+                for places in (own for k in (2, 3) for own in combinations(range(len(axes)), k)):
+                    ordered = sorted(places, key=lambda place: axes[place].column)
+                    own = tuple(axes[place] for place in ordered)
+                    found.setdefault(tuple(axis.column for axis in own), Known(table, tuple(ordered), own))
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """How some columns go together, by a table.
+
+    Args:
+        table: which knows it.
+        places: of the columns in that table.
+        axes: their groups.
+    """
+
+    table: FittedTable
+    places: tuple[int, ...]
+    axes: tuple[Axis, ...]
+
+    @property
+    def groups(self) -> Dense:
+        """Shares of the groups, an axis a column."""
+        rest = tuple(place for place in range(self.table.counts.ndim) if place not in self.places)
+        counts = np.maximum(self.table.counts.sum(axis=rest), 0.0)
+        ordered = counts.transpose([sorted(self.places).index(place) for place in self.places])
+        return np.asarray(ordered / max(ordered.sum(), 1e-300))
+
+    def shares(self, margins: Sequence[Dense]) -> Dense:
+        """Shares of the values: within their groups, columns have nothing to do with one another."""
+        found = self.groups[np.ix_(*(axis.group for axis in self.axes))]
+        for place, axis in enumerate(self.axes):
+            within = _within(margins[axis.column], axis)
+            found = found * within.reshape([-1 if place == own else 1 for own in range(len(self.axes))])
         return found
 
 

@@ -20,7 +20,6 @@ from batchdp.archive import write_atomically
 from batchdp.errors import ReleaseError, check_whole
 from batchdp.linalg.threads import one_thread
 from batchdp.progress import Outcome, Progress
-from batchdp.release.records import graph
 from batchdp.release.records.exchange import exchange_values
 from batchdp.release.records.fitting import Codes, FittedTable, Fitting, fitting
 from batchdp.release.records.tree import draw_from_tree
@@ -257,16 +256,11 @@ def draw_records(release: Release, n: int | None = None, seed: int = 0, *, progr
     n = max(1, round(known.total)) if wanted is None else wanted
     _check_memory(release, n)
     rng = np.random.default_rng(seed)
-    margins, pairs = known.margins(), known.pairs()
-    if progress is not None:
-        progress(0.35, "drawing records")
-    if not pairs:
-        codes, method = draw_from_tree(margins, pairs, n, rng), "each column by itself"
-    elif graph.is_there() and len(known.sizes) <= graph.MOST_COLUMNS:
-        codes, method = graph.draw_from_graph(known, margins, pairs, n, rng), "junction tree, then exchanges"
-    else:
-        codes, method = draw_from_tree(margins, pairs, n, rng), "tree of pairs, then exchanges"
-    status = exchange_values(known, codes, rng, part(0.4, 1.0))
+    tables = known.together()
+    codes, status = draw_from_tree(known.margins(), tables, n, rng, part(0.32, 0.4))
+    if status is not Outcome.CANCELLED:
+        status = exchange_values(known, codes, rng, part(0.4, 1.0))
+    method = "junction tree, then exchanges" if tables else "each column by itself"
     columns, said = name_values(known, codes, release.counted, rng)
     return Records(release, columns, codes, known, method, status, seed, said)
 
