@@ -1,10 +1,10 @@
 """Smooth and non-negative: cells behind a matrix of measurements, and margins of one column with their total held.
 
-Smooth cells are x = width · e^θ with the least ‖L x − y‖²/2 plus a penalty on the differences of neighbours, over runs
-of cells that no measurement tells apart: (λ/2) Σ (Δθ)²/gap, or Σ log(1 + λ (Δθ)²/gap), which leaves jumps and spikes
-as they are. Several λ are averaged by the evidence e^−E, E = F + ½ log det H + ½ Σ log(2π gap/λ). Two more estimators
-know of cells that they are not negative: the closest to the measurements with the total held, and the closest answers.
-How much of each is added to the raw answers is chosen by the estimated risk, and the result is brought to the closest
+Smooth cells are x = width · e^θ with the least ‖L x − y‖²/2 + Σ log(1 + λ d²) over runs of cells that no measurement
+tells apart, d the differences of θ between neighbours, or of its slopes: many small ones, and a few of any size, which
+stay as they are. Several λ are averaged by the evidence e^−E, E = F + ½ log det H − ½ k log λ. Two more estimators know
+of cells that they are not negative: the closest to the measurements with the total held, and the closest answers. How
+much of each is added to the raw answers is chosen by the estimated risk, and the result is brought to the closest
 answers of non-negative cells: as the true ones are such, and all of these are a convex cone, no squared error grows by
 that.
 
@@ -31,10 +31,8 @@ from batchdp.release.consistency.cells import Fit, closest_cells, held_totals
 from batchdp.release.consistency.tables import project_onto_simplex
 from batchdp.release.denoise.mixing import average_weights, best_mix
 
-STIFFNESS = (2000.0, 500.0, 120.0, 30.0, 8.0, 1.5, 0.3)
-"""λ, the stiffest first: each starts from the one before."""
-JUMPY = (30000.0, 3000.0, 300.0, 30.0, 3.0, 0.3)
-"""λ where jumps are allowed."""
+STIFFNESS = {1: (30000.0, 3000.0, 300.0, 30.0, 3.0, 0.3), 2: (1e8, 1e6, 1e5, 1e4, 1e3, 1e2, 1e1)}
+"""λ of neighbours and of slopes, the stiffest first: each starts from the one before."""
 SHY = 1.0
 """What is taken off every gain, in variances of the noise along the way to it."""
 COST = 2.0
@@ -161,32 +159,40 @@ def _bounded(step: Dense) -> Dense:
 
 
 class _Walk:
-    """The problem of smooth cells, with a penalty on differences of neighbours; `jumps` has that of large ones."""
+    """The problem of smooth cells, with a penalty on differences of neighbours (order 1) or of slopes (2)."""
 
-    def __init__(self, problem: Problem, *, jumps: bool) -> None:
-        self.p, self.L, self.jumps = problem, dense(problem.measure), jumps
+    def __init__(self, problem: Problem, order: int) -> None:
+        self.p, self.L = problem, dense(problem.measure)
         self.gram = self.L.T @ self.L
-        self.gaps = np.diff(np.cumsum(problem.widths) - problem.widths / 2)
+        gaps = np.diff(np.cumsum(problem.widths) - problem.widths / 2)
+        gaps = gaps / max(float(gaps.sum()) / max(1, len(gaps)), 1e-300)
+        D = _differences(len(problem.widths))
+        if order == 1:
+            D = sparse.diags_array(gaps**-0.5) @ D
+        else:
+            between = (gaps[1:] + gaps[:-1]) / 2
+            D = sparse.diags_array(between**-0.5) @ _differences(len(gaps)) @ sparse.diags_array(1 / gaps) @ D
+        self.bends = sparse.csr_array(D)
 
     def cost(self, theta: Dense, stiffness: float) -> float:
         """What is minimised."""
         off = self.L @ (self.p.widths * np.exp(theta)) - self.p.measured
-        squares = stiffness * np.square(np.diff(theta)) / self.gaps
-        return float(off @ off) / 2 + float((np.log1p(squares) if self.jumps else squares / 2).sum())
+        return float(off @ off) / 2 + float(np.log1p(stiffness * np.square(self.bends @ theta)).sum())
 
     def bent(self, theta: Dense, stiffness: float) -> tuple[Dense, Dense]:
         """Of every difference the slope of the penalty as a multiple of it, and the second derivative, no larger."""
-        each = stiffness / self.gaps
-        if not self.jumps:
-            return each, each
-        squares = each * np.square(np.diff(theta))
-        return 2 * each / (1 + squares), 2 * each * (1 - squares) / np.square(1 + squares)
+        squares = stiffness * np.square(self.bends @ theta)
+        return 2 * stiffness / (1 + squares), 2 * stiffness * (1 - squares) / np.square(1 + squares)
+
+    def weighted(self, weights: Dense) -> Dense:
+        """K with θᵀ K θ = Σ w · difference²."""
+        return np.asarray((self.bends.T @ sparse.diags_array(weights) @ self.bends).todense())
 
     def step(self, theta: Dense, damping: float, stiffness: float) -> Dense:
         """The next θ, by squares that touch the penalty and are above it."""
-        x, (each, _) = self.p.widths * np.exp(theta), self.bent(theta, stiffness)
-        slope = x * (self.L.T @ (self.L @ x - self.p.measured)) + _neighbours(each) @ theta
-        H = x[:, None] * self.gram * x + _neighbours(each)
+        x, K = self.p.widths * np.exp(theta), self.weighted(self.bent(theta, stiffness)[0])
+        slope = x * (self.L.T @ (self.L @ x - self.p.measured)) + K @ theta
+        H = x[:, None] * self.gram * x + K
         H[np.diag_indices_from(H)] += damping * np.maximum(np.diag(H), 1e-6)
         return theta + _bounded(-linalg.cho_solve(linalg.cho_factor(H, check_finite=False), slope, check_finite=False))
 
@@ -197,38 +203,35 @@ class _Walk:
         )
         x, (each, second) = self.p.widths * np.exp(theta), self.bent(theta, stiffness)
         told = x[:, None] * self.gram * x
-        H = told + _neighbours(each)
+        H = told + self.weighted(each)
         factor = linalg.cholesky(H + np.diag(1e-9 * np.maximum(np.diag(H), 1e-9)), lower=True, check_finite=False)
         evidence = (
             self.cost(theta, stiffness) + float(np.log(np.diag(factor)).sum()) - len(each) / 2 * np.log(stiffness)
         )
         with suppress(linalg.LinAlgError):  # the exact second derivative, where that is positive
             off = np.diag(x * (self.L.T @ (self.L @ x - self.p.measured)))
-            factor = linalg.cholesky(told + _neighbours(second) + off, lower=True, check_finite=False)
+            factor = linalg.cholesky(told + self.weighted(second) + off, lower=True, check_finite=False)
         W = np.asarray((self.p.queries @ sparse.diags_array(x)).todense())
         half = linalg.solve_triangular(factor, W.T, lower=True, check_finite=False)
         return theta, evidence, np.asarray(np.square(half).sum(axis=0))
 
 
-def _neighbours(weights: Dense) -> Dense:
-    """K with θᵀ K θ = Σ w (Δθ)²."""
-    found = np.diag(np.append(weights, 0.0) + np.append(0.0, weights))
-    np.fill_diagonal(found[1:], -weights)
-    np.fill_diagonal(found[:, 1:], -weights)
-    return found
+def _differences(n: int) -> sparse.csr_array:
+    """Of neighbours among n."""
+    return sparse.csr_array(np.diff(np.eye(n), axis=0))
 
 
-def smooth_cells(problem: Problem, progress: Progress | None = None, *, jumps: bool = False) -> Smooth:
-    """Smooth cells, averaged over λ by their evidence."""
+def smooth_cells(problem: Problem, order: int, progress: Progress | None = None) -> Smooth:
+    """Smooth cells, averaged over λ by their evidence; the order is that of the differences."""
     level = problem.measure @ problem.widths
     rate = float(level @ problem.measured) / max(float(level @ level), 1e-300)
     theta = np.full(len(problem.widths), np.log(max(rate, 1 / problem.widths.sum())))
-    walk, found, every = _Walk(problem, jumps=jumps), [], JUMPY if jumps else STIFFNESS
-    for stiffness in every:
+    walk, found = _Walk(problem, order), []
+    for stiffness in STIFFNESS[order]:
         theta, evidence, covariance = walk.solve(theta, stiffness)
         found.append((problem.widths * np.exp(theta), evidence, covariance))
         if progress is not None:
-            progress((jumps + len(found) / len(every)) / 2, "smoothing cells")
+            progress((order - 1 + len(found) / len(STIFFNESS[order])) / len(STIFFNESS), "smoothing cells")
     weights = average_weights([evidence for _, evidence, _ in found])
     cells = np.sum([w * x for w, (x, _, _) in zip(weights, found, strict=True)], axis=0)
     answers = [problem.queries @ x for x, _, _ in found]
@@ -303,7 +306,7 @@ def denoise_cells(problem: Problem, progress: Progress | None = None) -> Denoise
     try:
         covariances.append(_projected(problem, positive))
         if problem.independent and W.shape[1] <= MOST_SMOOTH and len(problem.measured) * W.shape[1] <= MOST_DENSE:
-            for smooth in (smooth_cells(problem, progress, jumps=jumps) for jumps in (False, True)):
+            for smooth in (smooth_cells(problem, order, progress) for order in STIFFNESS):
                 covariances.append(smooth.covariance)
                 ways.append(np.asarray(W @ smooth.cells) - raw)
                 smoothed.append(True)
