@@ -92,3 +92,23 @@ def test_the_command_line_lists_all(tmp_path: Path) -> None:
 def test_what_is_nested_too_deeply_does_not_hide_the_next_statement() -> None:
     found = refusals(f"SELECT {'(' * 30}COUNT(*){')' * 30} FROM patients; SELECT MAX(age) FROM patients")
     assert ["nested too deeply" in found[0], "MAX" in found[1]] == [True, True]
+
+
+def test_refusals_of_batches_of_very_many_answers_have_their_places() -> None:
+    domain = {"table": "t", "columns": {name: {"integers": [0, 200]} for name in "ab"}}
+    many = "SELECT a, b, COUNT(*) AS n FROM t GROUP BY a, b"
+    either = "CASE WHEN a = 1 OR b = 1 THEN 'x' ELSE 'y' END"
+    cases = ";\n".join(f"SELECT {either} AS k, COUNT(*) AS n{i} FROM t GROUP BY k" for i in range(2))
+    with pytest.raises(QueryError) as found:
+        batchdp.plan(f"{many};\n{cases}", domain, cache=False)
+    assert len(found.value.refusals) == 2
+    for line, refusal in enumerate(found.value.refusals, start=2):
+        assert refusal.startswith(f"queries line {line}, column ")
+        assert "a CASE looks at 2 columns with more than 10,000 combinations" in refusal
+        assert refusal.endswith("; use fewer columns in it")
+    tied = "SELECT COUNT(*) AS m FROM t WHERE a = 1 OR b = 1"
+    with pytest.raises(
+        QueryError, match=r"queries line 2, column \d+: the columns a, b are tied together by an OR"
+    ) as one:
+        batchdp.plan(f"{many};\n{tied}", domain, cache=False)
+    assert str(one.value).endswith("; compare fewer values in them, or ask for one of them at a time")

@@ -48,6 +48,8 @@ class Seen:
     """What somebody sees of a table, and its exact counts by step and column, which nobody sees."""
 
     said: list[str] = field(default_factory=list)
+    outlook: str = ""
+    """What is told before: it depends on the types, which neighbours need not share where a library guesses them."""
     counts: dict[str, Counts] = field(default_factory=dict, compare=False)
 
 
@@ -63,18 +65,18 @@ def planned(domain: str) -> Any:
     return batchdp.plan(domain=as_domain(json.loads(domain)), marginals=1, seconds=0.2, cache=False)
 
 
-def fuzz(adapter: Adapter, seed: int, pairs: int) -> Tally:
+def fuzz(adapter: Adapter, seed: int, pairs: int, *, cases: int = CASES) -> Tally:
     """So many pairs of tables of this engine."""
     tally, number = Tally(), 0
     with tempfile.TemporaryDirectory() as folder:
         while tally.pairs < pairs:
-            _try_table(adapter, Path(folder), Random(f"find {adapter.name} {seed} {number}"), tally)
+            _try_table(adapter, Path(folder), Random(f"find {adapter.name} {seed} {number}"), tally, cases)
             number += 1
     return tally
 
 
-def _try_table(adapter: Adapter, folder: Path, rng: Random, tally: Tally) -> None:
-    number = rng.randrange(CASES)
+def _try_table(adapter: Adapter, folder: Path, rng: Random, tally: Tally, cases: int) -> None:
+    number = rng.randrange(cases)
     chosen = case(number)
     storages, lot = adapter.storages(rng, chosen), rng.random()
     generator, manner = Generator.of(rng, chosen, storages), adapter.manner(rng)
@@ -109,6 +111,8 @@ def _differs(here: Seen, there: Seen, allowed: int, tally: Tally, *, measured: b
     """How two neighbours can be told apart other than by counts that are as far apart as the cap says."""
     if here.said != there.said:
         return f"{here.said} against {there.said}"
+    if measured and here.outlook != there.outlook:
+        return f"{here.outlook} against {there.outlook}"
     if broken := [said for said in here.said if said.startswith("raised")]:
         return broken[0]
     for name in here.counts.keys() | there.counts.keys() if measured else ():
@@ -143,7 +147,7 @@ def _discovered(found: Seen, table: Any, number: int, lot: Random) -> None:
 
     def run() -> None:
         search = prepare(table, 1.0, Fraction(1, 1000), given, None, TABLE, header=True)
-        found.said.append(" ".join(search.outlook))
+        found.outlook = " ".join(search.outlook)
         with _watched(found):
             steps = _Steps(search, SimpleNamespace(reserve=lambda *_, **__: None), "", None)  # type: ignore[arg-type]
             steps.kinds(lambda _: True)

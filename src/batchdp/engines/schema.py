@@ -163,6 +163,7 @@ def _describe(name: str, dtype: Any, digits: int | None = None) -> Described:
     """A column by its type; `digits` are behind the point of a decimal."""
     digits = dtype.scale if digits is None and dtype.is_decimal() else digits
     kinds: dict[ColumnType, bool] = {
+        "unknown": dtype.is_null(),  # which a library makes of a column that happens to hold nothing
         "boolean": dtype.is_boolean(),
         "whole": dtype.is_integer() or (digits is not None and digits <= 0),
         "number": dtype.is_numeric(),

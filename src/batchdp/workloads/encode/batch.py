@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from batchdp.domain import Domain
-from batchdp.errors import QueryError
 from batchdp.linalg.matrix import Dense, Indices
 from batchdp.queries.expressions import parts_of
 from batchdp.queries.query import Item
@@ -140,9 +139,14 @@ def _columns(asked: TableSpecs, *, joint: bool) -> tuple[list[tuple[int, ...]], 
         size = prod(len(asked.alive[i]) for i in own)
         if len(own) > 1 and size > MOST_TOGETHER:
             named = ", ".join(asked.atoms[i].column for i in own)
-            raise QueryError(
+            ties = [(a, one.tied) for a, one in enumerate(asked.amounts)]
+            within = [(len(tied), a) for a, tied in ties if len(tied) > 1 and set(tied) <= set(own)]
+            raise asked.refusal(
                 f"the columns {named} are tied together by an OR, a sum or a CASE and have {size:,} combinations, more "
-                f"than {MOST_TOGETHER:,}; compare fewer values in them, or ask for one of them at a time"
+                f"than {MOST_TOGETHER:,}",
+                "compare fewer values in them, or ask for one of them at a time",
+                [k for k, one in enumerate(keys) if len(one) > 1 and set(one) <= set(own)],
+                [a for _, a in sorted(within, reverse=True)[:1]],
             )
     return columns, {i: c for c, own in enumerate(columns) for i in own}
 
@@ -203,9 +207,12 @@ class _Values:
         if plain and row is None and rows == self.size and np.array_equal(place, np.arange(rows)):
             return Factor(self.size)
         if rows * self.size > MOST_ENTRIES:
-            raise QueryError(
+            raise self._asked.refusal(
                 f"{rows:,} groups of {' & '.join(self._asked.atoms[i].column for i in self.own)} in {self.size:,} "
-                "values that other queries tell apart are too many; use coarser groups"
+                "values that other queries tell apart are too many",
+                "use coarser groups",
+                keys,
+                [amount],
             )
         if plain:
             found = np.zeros((rows, self.size))
@@ -279,9 +286,12 @@ class _Builder:
         cells = prod(own.size for own in values)
         if cells > MOST_VALUES or prod(part.rows for part in parts) * cells > MOST_ENTRIES:
             named = ", ".join(self._asked.atoms[i].column for own in values for i in own.own)
-            raise QueryError(
+            raise self._asked.refusal(
                 f"the columns {named} are tied together and have {cells:,} combinations of values that are told apart, "
-                "too many for their groups; compare fewer values in them, or use coarser groups"
+                "too many for their groups",
+                "compare fewer values in them, or use coarser groups",
+                keys,
+                [amount],
             )
         one = self._asked.amounts[amount]
         at: dict[int, Indices] = {}

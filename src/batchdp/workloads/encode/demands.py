@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import combinations, pairwise
 from math import comb, prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ from batchdp.queries.query import (
     Choice,
     Condition,
     Constant,
+    Group,
     Item,
     Missing,
     OneOf,
@@ -32,7 +34,7 @@ from batchdp.queries.query import (
     Within,
     restricted,
 )
-from batchdp.sql.script import comparable
+from batchdp.sql.script import RefusalError, Refusals, comparable
 from batchdp.sql.selections import BELOW, edge_titles, parts_in
 from batchdp.workloads.encode.atoms import Atoms, ListedAtoms, Part, parts_of, split_by
 from batchdp.workloads.encode.tables import MOST_TOGETHER, Key, Rows, extra_titles, rows_of
@@ -40,6 +42,7 @@ from batchdp.workloads.kronecker import MOST_TABLES
 
 if TYPE_CHECKING:
     from batchdp.sql.groupings import Key as Grouped
+    from batchdp.sql.refusals import Node, Statement
     from batchdp.sql.selections import Counted, Selection
 
 
@@ -134,8 +137,8 @@ def of_cases(
     one = rows_of(Query("CASE", amount), atoms, alive)
     if prod(len(alive[i]) for i in one.looked) > MOST_TOGETHER:
         raise QueryError(
-            f"a CASE looks at {len(one.looked)} columns with more than {MOST_TOGETHER:,} combinations; "
-            "use fewer columns in it"
+            f"a CASE looks at {len(one.looked)} columns with more than {MOST_TOGETHER:,} combinations, too many "
+            "in a batch of so many answers; use fewer columns in it"
         )
     whole = one.on(one.looked, [len(alive[i]) for i in one.looked])
     return Partition(one.looked, np.rint(whole).astype(np.int64).reshape(-1) - 1)
@@ -186,6 +189,8 @@ class TableSpecs:
     """In the order of the statements: tables as they are, or what is computed from tables."""
     items: dict[tuple[int, str], tuple[Item, list[int]]] = field(default_factory=dict)
     """Of the statements, each with its tables."""
+    asked_by: dict[tuple[Literal["key", "amount"], int], tuple[Statement, Node]] = field(default_factory=dict)
+    """Which statement asked first for a key or an amount, and where."""
     _keys: dict[tuple[Key, tuple[int, ...], bytes, bool], int] = field(default_factory=dict)
     _amounts: dict[Amount, int | None] = field(default_factory=dict)
 
@@ -224,6 +229,14 @@ class TableSpecs:
             known = self._parts[keys, amount] = self.table(name, keys, amount)
         return known
 
+    def refusal(
+        self, problem: str, remedy: str, keys: Iterable[int] = (), amounts: Iterable[int | None] = ()
+    ) -> QueryError:
+        """The error for the first of these that a statement asks for."""
+        asked = [*(("amount", a) for a in amounts if a is not None), *(("key", k) for k in keys)]
+        place = next((self.asked_by[one] for one in asked if one in self.asked_by), None)
+        return QueryError(f"{problem}; {remedy}") if place is None else place[0].refusal(place[1], problem, remedy)
+
     @cached_property
     def place(self) -> dict[str, int]:
         """The number of every column of atoms, by its name."""
@@ -246,8 +259,12 @@ def demands(selections: Sequence[Selection], orders: Orders | None, domain: Doma
     atoms = split_by(looks, domain, every_step=True)
     found = TableSpecs(atoms, tuple(map(alive_of, atoms)))
     taken: dict[tuple[str, frozenset[str]], None] = {}
-    statements = [_Statement(found, selected, taken) for selected in selections]
-    own = [statement.tables() for statement in statements]
+    statements, refusals = [], Refusals()
+    for selected in selections:
+        with refusals.taking():
+            one = _Statement(found, selected, taken)
+            statements.append((one, one.tables()))
+    refusals.check()
     start = len(found.tables)
     if orders is not None:
         keys = _domain_keys(found, domain) if whole else []
@@ -255,8 +272,10 @@ def demands(selections: Sequence[Selection], orders: Orders | None, domain: Doma
         for columns in (own for k in orders for own in combinations(range(len(names)), k)):
             found.table(" × ".join(names[i] for i in columns) or "total", tuple(keys[i] for i in columns))
     end = len(found.tables)
-    for statement, plain in zip(statements, own, strict=True):
-        found.shown += statement.answers(plain)
+    for statement, plain in statements:
+        with refusals.taking():
+            found.shown += statement.answers(plain)
+    refusals.check()
     found.shown += [range(start, end)] if end > start else []
     for t in {t for _, own in found.items.values() for t in own if start <= t < end}:  # which a part shares
         found.item(Item(found.tables[t].name), t)
@@ -296,7 +315,7 @@ class _Statement:
 
     def __init__(self, found: TableSpecs, selected: Selection, taken: dict[tuple[str, frozenset[str]], None]) -> None:
         self._found, self._selected = found, selected
-        numbers = {key.name: _sql_key(found, key) for key in selected.grouping.keys}
+        numbers = {key.name: self._key(key) for key in selected.grouping.keys}
         own = [[name for name in numbers if name in one] for one in selected.grouping.sets]
         self._sets = [
             (f" by {', '.join(names)}" if len(own) > 1 and names else "", tuple(numbers[name] for name in names))
@@ -310,6 +329,12 @@ class _Statement:
                     raise selected.statement.refusal(item.node, problem, "give every query its own name with AS")
                 taken[same] = None
 
+    def _key(self, key: Grouped) -> int:
+        with _placed(self._selected.statement, key.node):
+            number = _sql_key(self._found, key)
+        self._found.asked_by.setdefault(("key", number), (self._selected.statement, key.node))
+        return number
+
     def tables(self) -> dict[int, range]:
         """Ask for the tables of items that are no derived ones; the numbers of these, by item."""
         found = {}
@@ -318,7 +343,7 @@ class _Statement:
                 continue
             start = len(self._found.tables)
             for by, keys in self._sets:
-                table = self._found.table(item.name + by, keys, self._amount(item.name, item.amount))
+                table = self._found.table(item.name + by, keys, self._amount(item, item.name, item.amount))
                 self._found.item(parts_in(self._selected, item)[item.amount][0], table)
             found[number] = range(start, len(self._found.tables))
         return found
@@ -340,22 +365,24 @@ class _Statement:
                 continue
             if cut and isinstance(item.amount, Crossing):
                 key, counted = self._running(item.amount)
-                table = self._found.part(own.name + by, (*keys, key), self._amount(own.name, counted))
+                table = self._found.part(own.name + by, (*keys, key), self._amount(item, own.name, counted))
                 parts |= {one: RowsOf(table, row) for row, one in enumerate(item.amount.below)}
             else:
-                table = self._found.part(own.name + by, *self._over(own.name, amount, keys))
+                table = self._found.part(own.name + by, *self._over(item, own.name, amount, keys))
                 parts[amount] = RowsOf(table)
             self._found.item(own, table)
         return parts
 
-    def _over(self, name: str, part: Amount | Over, keys: tuple[int, ...]) -> tuple[tuple[int, ...], int | None]:
+    def _over(
+        self, item: Counted, name: str, part: Amount | Over, keys: tuple[int, ...]
+    ) -> tuple[tuple[int, ...], int | None]:
         """What the table of a part is grouped by, and what it adds up."""
         if not isinstance(part, Over):
-            return keys, self._amount(name, part)
+            return keys, self._amount(item, name, part)
         own = self._selected.grouping.keys  # in one set, so these are the keys
         within = [key.everything for key in own if key.name not in part.keys]
         kept = tuple(number for key, number in zip(own, keys, strict=True) if key.name in part.keys)
-        return kept, self._found.amount(name, restricted(part.amount, within, self._selected.where))
+        return kept, self._amount(item, name, part.amount, within)
 
     def _running(self, of: Crossing[Amount]) -> tuple[int, Amount]:
         """The key of a quantile's running totals, and what a record adds to those that it is in."""
@@ -366,8 +393,24 @@ class _Statement:
         running = replace(of_column(self._found.place[first.column], self._found, bins), running=True)
         return self._found.key(Key(BELOW, edge_titles(of)), running), counted
 
-    def _amount(self, name: str, amount: Amount) -> int | None:
-        return self._found.amount(name, restricted(amount, [], self._selected.where))
+    def _amount(self, item: Counted, name: str, amount: Amount, within: Sequence[Group] = ()) -> int | None:
+        with _placed(self._selected.statement, item.node):
+            number = self._found.amount(name, restricted(amount, list(within), self._selected.where))
+        if number is not None:
+            self._found.asked_by.setdefault(("amount", number), (self._selected.statement, item.node))
+        return number
+
+
+@contextmanager
+def _placed(statement: Statement, node: Node) -> Iterator[None]:
+    """What is refused within is said of this node."""
+    try:
+        yield
+    except RefusalError:
+        raise
+    except QueryError as error:
+        problem, _, remedy = str(error).rpartition("; ")
+        raise statement.refusal(node, problem, remedy) from None
 
 
 def _reached(amount: Amount) -> tuple[Within, Amount]:
