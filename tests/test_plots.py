@@ -8,16 +8,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
 import pytest
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from scipy import sparse
 
+import batchdp
 from batchdp import STRATEGIES, Ledger, MatrixWorkload, PairStrategy, Release, answer, workloads
 from batchdp.linalg.matrix import shrunk
-from batchdp.release import Answer
 from batchdp.reports.notebook import Excerpt, summary
-from batchdp.reports.plots import LONGEST_LABEL, Scale, plot_ledger, plot_release, plot_strategy, scale_for, shortened
+from batchdp.reports.plots import LONGEST_LABEL, Scale, plot_ledger, plot_strategy, scale_for, shortened
 from batchdp.text import NOTEBOOK, excerpt
 from cases import small_workloads
 
@@ -75,14 +77,40 @@ def test_every_release_can_be_drawn_and_shown(name: str, ledger: Ledger) -> None
     assert shown.count("<tr>") == 7 + 1 + rows
 
 
-@pytest.mark.parametrize("queries", [1, 5, 60, 61, 500])
-def test_few_and_many_answers_can_be_drawn(queries: int) -> None:
-    values = np.geomspace(1, 1e6, queries)
-    answers = [Answer(f"q{i}", one, 1.0, one - 1, one + 1) for i, one in enumerate(values.tolist())]
-    release: Any = SimpleNamespace(answers=answers, confidence=0.95)
-    figure = plot_release(release)
-    assert ("q0" in drawn(figure)) == (queries <= 60)
-    assert max(figure.get_size_inches()) < 17
+@pytest.mark.parametrize("queries", [1, 5, 60, 61, 100, 240, 241])
+def test_few_and_many_answers_can_be_drawn(queries: int, ledger: Ledger) -> None:
+    names = [f"q{i}" for i in range(queries)]
+    release = released(MatrixWorkload(np.diag(np.geomspace(1, 5, queries)), names=names), ledger)
+    figure = release.plot()
+    labels = [text.get_text() for axes in figure.findobj(Axes) for text in axes.get_yticklabels()]
+    assert labels[:queries] == (names if queries <= 240 else [])
+    assert f"{queries} queries" in drawn(figure) or labels
+    assert max(figure.get_size_inches()) < 18
+
+
+def test_tables_are_panels_with_labels_and_scales_of_their_own(ledger: Ledger) -> None:
+    sql = """
+    SELECT COUNT(*) AS everybody FROM t; SELECT SUM(w) AS amount FROM t; SELECT MEDIAN(v) AS middle FROM t;
+    SELECT g, COUNT(*) AS many, AVG(v) AS mean FROM t GROUP BY g; SELECT v, COUNT(*) AS each FROM t GROUP BY v
+    """
+    columns = {"g": {"values": ["a", "b"]}, "v": {"integers": [0, 70]}, "w": {"integers": [0, 9000]}}
+    plan = batchdp.plan(sql, {"table": "t", "columns": columns}, seconds=0.3, cache=False)
+    frame = pd.DataFrame({"g": ["a", "b"] * 4000, "v": [3, 40] * 4000, "w": [9000] * 8000})
+    release = answer(plan, frame, epsilon=2.0, ledger=ledger)
+    figure = release.plot()
+    found: list[Any] = figure.findobj(Axes)
+    panels = {axes.get_title(loc="left").removesuffix(", logarithmic scale"): axes for axes in found}
+    rows = {title: [text.get_text() for text in axes.get_yticklabels()] for title, axes in panels.items()}
+    assert "everybody" in rows["Single answers"]
+    assert "amount" not in rows["Single answers"]
+    assert {text.get_text() for axes in found for text in axes.get_yticklabels()} >= {"amount", "middle (derived)"}
+    assert rows["many by g"] == rows["mean by g, derived"] == ["a", "b"]
+    assert rows["each by v"] + rows["each by v, continued"] == [str(v) for v in range(71)]
+    low, high = panels["mean by g, derived"].get_xlim()
+    assert low > -60
+    assert high < 100
+    lines = [line for line in panels["many by g"].lines if len(line.get_xdata()) == 2]
+    assert np.asarray(lines[0].get_xdata()) == pytest.approx(release.table("many")["value"].to_numpy())
 
 
 def test_ledgers_can_be_drawn_and_shown(ledger: Ledger) -> None:

@@ -15,7 +15,7 @@ from batchdp.release.shown import seen
 from batchdp.release.tables import Table
 from batchdp.reports.matrices import single_answers
 from batchdp.reports.notebook import NOT_DETERMINED
-from batchdp.reports.plots import Scale, scale_for, symmetric
+from batchdp.reports.plots import Scale, alike, scale_for, symmetric
 from batchdp.reports.rendering import decimals_for, number, percent, render
 
 MOST_ROWS = 2000
@@ -98,8 +98,6 @@ def _figures(answer: Answer, decimals: int | None) -> list[str]:
 
 
 MOST_PLOTTED = 1000
-UNLIKE = 10
-"""Where the next larger margin is so many times as large, the answers are of another kind, and on another axis."""
 MOST_UNBOXED = 60
 """Rows that stand on the page; more scroll within a box."""
 COLUMNS = ("Query", "Answer", "Standard error", "Low", "High")
@@ -136,11 +134,7 @@ def answers_section(release: Release, beside: Beside | None = None) -> Markup | 
 def _plots(named: Sequence[tuple[str, Answer]]) -> list[dict[str, object]]:
     """A plot for all answers whose margins are alike, so that counts, amounts and shares have axes of their own."""
     half = np.array([(one.high - one.low) / 2 for _, one in named])
-    order = np.argsort(half, kind="stable")
-    steps = half[order][1:] > UNLIKE * np.maximum(half[order][:-1], 1e-300)
-    groups = np.split(order, np.flatnonzero(steps) + 1)
-    first_named = sorted(np.sort(own).tolist() for own in groups)
-    return [_plot([(k, *named[k]) for k in own]) for own in first_named]
+    return [_plot([(k, *named[k]) for k in own]) for own in alike(half)]
 
 
 def _plot(numbered: Sequence[tuple[int, str, Answer]]) -> dict[str, object]:

@@ -19,7 +19,8 @@ from batchdp.ledger import Ledger
 from batchdp.ledger.books import DELTAS, Curve
 from batchdp.linalg.matrix import Dense, Matrix, shrunk
 from batchdp.privacy import LETTERS
-from batchdp.release import Release
+from batchdp.release import Answer, Release
+from batchdp.reports.notebook import Seen, look_at
 from batchdp.strategies.pair import PairStrategy
 
 BLUE, ORANGE, GREY, PALE = "#2f6bd8", "#d9662b", "#6b7280", "#d5d9e0"
@@ -141,6 +142,17 @@ def _round_step(size: float) -> float:
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= size * (1 - 1e-9))
 
 
+UNLIKE = 10
+"""Where the next larger margin is so many times as large, the answers are of another kind, and on another axis."""
+
+
+def alike(half_widths: Dense) -> list[list[int]]:
+    """Which answers share an axis, because their margins are alike; in the order of the first of each."""
+    order = np.argsort(half_widths, kind="stable")
+    steps = half_widths[order][1:] > UNLIKE * np.maximum(half_widths[order][:-1], 1e-300)
+    return sorted(np.sort(own).tolist() for own in np.split(order, np.flatnonzero(steps) + 1))
+
+
 APART = 0.05
 """How far names stand apart at the least, in heights of the picture."""
 
@@ -232,9 +244,14 @@ MOST_NAMED = 60
 
 @draw.register
 def plot_release(release: Release, *, axes: Axes | None = None) -> Figure:
-    """Answers with intervals, on axes of one's own if given; else also the intervals around 0, where they show."""
+    """Answers with intervals: a panel a table, or on axes of one's own if given; of a single short table, and on one's
+    own axes, as they come, also with the intervals around 0, where they show."""
+    if axes is None:
+        sizes = [table.queries for table in release.layout.tables(together=True)]
+        if len(sizes) > 1 or MOST_NAMED < sizes[0] <= MOST_IN_PANELS:
+            return plot_panels(release)
     some = release.answers[:MOST_PLOTTED]
-    known = [one for one in some if one.determined]
+    known = [one for one in some if one.determined] or [Answer("not determined", 0.0, 0.0, 0.0, 0.0)]
     names = [f"{one.name}{' (derived)' * one.derived}" for one in known]
     values = np.array([one.value for one in known])
     half_widths = np.array([[one.value - one.low, one.high - one.value] for one in known]).reshape(-1, 2).T
@@ -255,6 +272,80 @@ def plot_release(release: Release, *, axes: Axes | None = None) -> Figure:
     left = f"; {more:,} more are not drawn" if more else ""
     axes.set_xlabel(f"answer, {100 * release.confidence:g} % interval{kind}{left}", color=GREY)
     return owner(axes)
+
+
+MOST_IN_PANELS = 240
+"""Answers that are all drawn in panels; of more, the largest of the first tables."""
+PANEL_ROWS = 40
+"""From which there are several columns; a table that is longer than a column goes on in the next one."""
+ROW, OVER = 0.19, 0.75
+"""Inches that an answer takes, and what a panel's title and axis take."""
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """Some answers of one table, on the scale of all that are drawn of it."""
+
+    title: str
+    labels: Sequence[str]
+    values: Dense
+    half_widths: Dense
+    scale: Scale
+
+    @property
+    def height(self) -> float:
+        """In inches."""
+        return OVER + ROW * len(self.labels)
+
+
+def plot_panels(release: Release) -> Figure:
+    """Every table as a panel with axes of its own, in columns of about the same height."""
+    seen = [one for one in look_at(release, whole=MOST_IN_PANELS).tables if one.more < one.answers]
+    drawn = sum(one.answers - one.more for one in seen)
+    columns = 1 + (drawn > PANEL_ROWS) + (drawn > 3 * PANEL_ROWS)
+    panels = [panel for one in seen for panel in _panels(one, max(PANEL_ROWS, math.ceil(drawn / columns)))]
+    inches = sum(panel.height for panel in panels)
+    stacks: list[list[Panel]] = [panels[:1]]
+    for panel in panels[1:]:
+        if len(stacks) < columns and sum(one.height for one in (*stacks[-1], panel)) > 1.1 * inches / columns:
+            stacks.append([])
+        stacks[-1].append(panel)
+    heights = [sum(one.height for one in stack) for stack in stacks]
+    sheet = figure(4.5 + 3.5 * len(stacks) if len(stacks) > 1 else 8, max(heights) + 0.4)
+    parts: list[Any] = sheet.subfigures(1, len(stacks), squeeze=False)[0].tolist()
+    for part, stack, height in zip(parts, stacks, heights, strict=True):
+        rest = [max(heights) - height] * (height < max(heights))
+        grid = part.add_gridspec(len(stack) + len(rest), 1, height_ratios=[*(one.height for one in stack), *rest])
+        for place, panel in enumerate(stack):
+            own = part.add_subplot(grid[place])
+            _intervals(own, panel.values, panel.half_widths, panel.scale, marker="o")
+            label_rows(own, panel.labels)
+            own.tick_params(labelsize="small")
+            own.set_title(panel.title, loc="left", fontsize="medium", parse_math=False)
+    left = len(release.answers) - drawn
+    more = f"; {left:,} more answers are not drawn" if left else ""
+    about = f"Answers with {100 * release.confidence:g} % intervals, every table on a scale of its own{more}"
+    sheet.suptitle(about, x=0.01, ha="left", fontsize="medium", color=GREY)
+    return sheet
+
+
+def _panels(one: Seen, most: int) -> list[Panel]:
+    """A table in pieces that fit into a column; single answers also by the size of their margins."""
+    rows = [row for row in one.rows if not math.isnan(row[1])]
+    if not rows:
+        return []
+    names = [f"{name}{' (derived)' * (derived and one.single)}" for name, *_, derived in rows]
+    values, low, high = (np.array([row[k] for row in rows]) for k in (1, 3, 4))
+    half = np.stack([values - low, high - values])
+    title = ("Single answers" if one.single else one.title) + ", derived" * (one.derived and not one.single)
+    title += f", the {len(rows):,} largest of {one.answers:,}" * (one.more > 0)
+    made: list[Panel] = []
+    for own in alike(half.max(axis=0)) if one.single else [list(range(len(rows)))]:
+        scale = scale_for(values[own], half[:, own].max(axis=0))
+        for part in np.array_split(own, math.ceil(len(own) / most)):
+            said = f"{title}{', continued' * bool(made)}{', logarithmic scale' * (scale.unit is not None)}"
+            made.append(Panel(said, [names[k] for k in part], values[part], half[:, part], scale))
+    return made
 
 
 def _intervals(axes: Axes, values: Dense, half_widths: Dense, scale: Scale, *, marker: str) -> None:
