@@ -73,7 +73,8 @@ def plan(
             the tables of these numbers of columns. They come on top of `sql`. Every declared value is a group; so are
             anything else and NULL.
         privacy, seconds, seed, delta: as in `optimize`.
-        epsilon: the budget that `privacy="auto"`, `given` and `for_estimates` plan for; other plans are the same at every ε.
+        epsilon: the budget that `privacy="auto"`, `given` and `for_estimates` plan for; other plans are the same at
+            every ε.
         rho: this budget for Gaussian noise, where it is not the ρ = ε²/2 that `epsilon` implies.
         objective: what is made small. "fair" counts every statement alike, and takes each query's error relative to the
             most that one record can change it. "sum" is the sum of all squared errors, as in the paper; "max" is the

@@ -178,7 +178,7 @@ class MatrixWorkload(Workload, Shown):
         records: for every kind of record that exists its cell in each block, −1 for none; then a record changes what
             its cells change together, not what the worst cells of all blocks do. None if they are not listed.
 
-    A pandas frame's labels are kept: those of its index as names, those of its columns as cell names.
+    The labels of a pandas frame are kept, of its index as names and of its columns as cell names.
     """
 
     matrix: Matrix
