@@ -161,6 +161,8 @@ class Workload:
 class MatrixWorkload(Workload, Shown):
     """A batch of m linear queries over n cells; the true answers are W x for cell counts x.
 
+    A pandas frame keeps its labels, of its index as names and of its columns as cell names.
+
     Args:
         matrix: W, one query a row and one cell a column: any array-like or scipy.sparse matrix of finite
             real numbers, or a `Product` whose right factor says which column each cell has. It is copied and cannot be
@@ -177,8 +179,6 @@ class MatrixWorkload(Workload, Shown):
         cell_names: what the cells are called, if anything.
         records: for every kind of record that exists its cell in each block, −1 for none; then a record changes what
             its cells change together, not what the worst cells of all blocks do. None if they are not listed.
-
-    The labels of a pandas frame are kept, of its index as names and of its columns as cell names.
     """
 
     matrix: Matrix
