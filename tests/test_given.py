@@ -11,6 +11,7 @@ import pandas as pd  # type: ignore[import-untyped]
 import pytest
 
 import batchdp
+import given as benchmark
 from batchdp.errors import PlanError, ReleaseError
 from batchdp.optimizer.informed import Informed, _Barrier, gaussian, laplace
 from commands import run
@@ -168,6 +169,15 @@ def test_the_command_plans_on_top(tmp_path: Path) -> None:
             assert "for a release at ε = 1: what is minimised is" in said
             assert "as snapshot 2026-10" in said
     assert len(pd.read_csv(tmp_path / "both.csv")) == 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "privacy"), [("ranges", "pure"), ("ranges", "zcdp"), ("tables", "zcdp")])
+def test_a_second_batch_that_overlaps_the_first_by_half(name: str, privacy: str) -> None:
+    """The quicker ones of benchmarks/given.py; the others are on docs/combining.md."""
+    found = benchmark.overlapping(*benchmark.WORKLOADS[name](), privacy)
+    assert found["bound"] <= found["together"] <= min(0.8, found["without"])
+    assert privacy == "pure" or found["together"] <= 1.005 * found["bound"]
 
 
 # ── The search itself.

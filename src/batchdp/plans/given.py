@@ -68,6 +68,11 @@ def earlier(release: Any) -> Sequence[Earlier]:
     raise PlanError(f"given holds a {type(release).__name__}; give releases, from answer, combine or load_release")
 
 
+@earlier.register
+def _(release: Earlier) -> Sequence[Earlier]:
+    return (release,)
+
+
 def known_of(given: Sequence[Any]) -> tuple[Earlier, ...]:
     """All parts of the releases that are given; refused where one comes twice, or they cannot be combined."""
     if not isinstance(given, Sequence) or isinstance(given, str):
