@@ -1,7 +1,7 @@
 """What some tests need and not every machine has: skipped with a message, unless BATCHDP_REQUIRE insists.
 
-`BATCHDP_REQUIRE=postgres,spark,browser,records` lists what must be there; the tests that need it then fail instead.
-`make engines` installs all of it.
+`BATCHDP_REQUIRE=postgres,spark,browser,records,notebook` lists what must be there; the tests that need it then fail
+instead. `make engines` installs all of it.
 """
 
 from __future__ import annotations

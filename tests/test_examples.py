@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -23,8 +24,40 @@ SHOWN = {
 }
 
 
+NOTEBOOKS = {
+    "first_release.ipynb": "ε = 1 of 2 is left",
+    "own_queries.ipynb": "['until 2026-01', 'until 2026-02']",
+    "many_tables.ipynb": "page.html has 16 tables",
+}
+CELL = """
+import ast, json, sys
+from pathlib import Path
+
+names = sys.modules["__main__"].__dict__
+for cell in json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))["cells"]:
+    if cell["cell_type"] == "code":
+        tree = ast.parse("".join(cell["source"]))
+        last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+        exec(compile(tree, "cell", "exec"), names)
+        if last is not None:  # which a notebook shows, as HTML or as a picture
+            value = eval(compile(ast.Expression(last.value), "cell", "eval"), names)
+            shown = [getattr(value, name)() for name in ("_repr_html_", "_repr_png_") if hasattr(value, name)]
+            assert value is None or any(shown), cell["source"]
+"""
+
+
 def test_every_example_is_tested() -> None:
     assert {file.name for file in EXAMPLES.iterdir() if file.suffix == ".py"} == set(SHOWN)
+    assert {file.name for file in EXAMPLES.iterdir() if file.suffix == ".ipynb"} == set(NOTEBOOKS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_notebook_runs_and_what_it_shows_has_a_picture(name: str, tmp_path: Path) -> None:
+    file = EXAMPLES / name
+    assert NOTEBOOKS[name] in run([sys.executable, "-W", "error", "-c", CELL, str(file)], tmp_path)
+    cells = json.loads(file.read_text(encoding="utf-8"))["cells"]
+    assert all(cell["outputs"] == [] for cell in cells if cell["cell_type"] == "code")  # nothing that gets stale
 
 
 def run(command: list[str], folder: Path) -> str:

@@ -79,6 +79,17 @@ class Shown:
         return str(ask_reports("notebook.show", self))
 
 
+class Live(Shown):
+    """A value that notebooks show as a widget where anywidget is installed, and else as any other."""
+
+    def widget(self) -> Any:
+        """The widget that notebooks show, which needs anywidget: pip install 'batchdp[notebook]'."""
+        return ask_reports("widget.widget", self)
+
+    def _repr_mimebundle_(self, **_: object) -> Any:
+        return ask_reports("widget.bundle", self)
+
+
 def ask_reports(function: str, value: object, **options: object) -> Any:
     """What a function of `batchdp.reports` makes of a value; what shows and draws is above what it shows."""
     module, name = function.split(".")

@@ -31,7 +31,7 @@ from batchdp.plans.options import Options
 from batchdp.privacy import Budget, Privacy
 from batchdp.queries.expressions import Asked
 from batchdp.strategies.strategy import Strategy
-from batchdp.text import Shown, sanitise
+from batchdp.text import Live, sanitise
 from batchdp.workloads.encode.demands import Orders
 from batchdp.workloads.matrix import Table, Workload
 
@@ -39,7 +39,7 @@ PLANNER = version("batchdp")
 
 
 @dataclass(frozen=True, eq=False)
-class Plan(Shown):
+class Plan(Live):
     """A batch over a declared table, what is counted for it, and the strategy that answers it.
 
     Args:

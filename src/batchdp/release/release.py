@@ -29,7 +29,7 @@ from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.file import save_release
 from batchdp.release.said import Said
 from batchdp.release.tables import MADE, Block, Layout, Table, Titles, headings
-from batchdp.text import Shown, draw, sanitise
+from batchdp.text import Live, draw, sanitise
 from batchdp.workloads.encode import Legend
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ BOUNDED = "a union bound: each answer may miss with an equal part of what all ma
 
 
 @dataclass(frozen=True, eq=False)
-class Release(Shown):
+class Release(Live):
     """Private answers with intervals, joint law and certificate; holds no exact count.
 
     Args:

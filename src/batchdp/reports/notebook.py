@@ -116,17 +116,8 @@ def _(strategy: PairStrategy) -> str:
 
 @show.register
 def _(plan: Plan) -> str:
-    budget, strategy = Budget(plan.strategy.noise, 1), plan.strategy
+    budget = Budget(plan.strategy.noise, 1)
     errors, found = plan.typical_errors(**budget.arguments), tables_of(plan.names)
-    facts = {
-        "table": plan.domain.table,
-        "batch": describe_size(plan),
-        "method": strategy.method,
-        "measurements": f"{strategy.measurements:,}",
-        "residual": f"{strategy.residual:.1e}",
-        "what is counted": " ".join(plan.counted.sentences(plan.protected.privacy.max_rows)),
-        "parts": describe_parts((one.name, one.adds) for one in plan.statements),
-    }
     shown = excerpt([len(one.answers) for one in found], NOTEBOOK)
     tables = []
     for one, rows in zip(found, shown, strict=False):
@@ -135,7 +126,7 @@ def _(plan: Plan) -> str:
         listed = [(label, f"{error:,.4g}") for label, error in zip(one.labels[:rows], own, strict=False)]
         headings = ("query", f"standard error at {budget}")
         tables.append(Excerpt(headings, listed, "" if one.columns == (QUERY,) else title, len(own) - rows))
-    return summary("Plan", facts, tables, more_tables=len(found) - len(shown))
+    return summary("Plan", facts_of_plan(plan), tables, more_tables=len(found) - len(shown))
 
 
 @show.register
@@ -182,17 +173,7 @@ def _(ledger: Ledger) -> str:
 
 @show.register
 def _(release: Release) -> str:
-    c, look = release.certificate, look_at(release, whole=NOTEBOOK)
-    facts = {
-        "budget": c.strength,
-        "neighbours": c.neighbours,
-        "privacy unit": c.privacy_unit,
-        "table": c.table,
-        **({"snapshot": c.snapshot} if c.snapshot else {}),
-        "release": c.release_id,
-        "intervals": f"{100 * release.confidence:g} %, of the noise",
-        "what is counted": " ".join(release.notes),
-    }
+    look = look_at(release, whole=NOTEBOOK)
     headings = ("query", "value", "standard error", "low", "high")
     tables = [
         Excerpt(
@@ -203,9 +184,7 @@ def _(release: Release) -> str:
         )
         for one in look.tables
     ]
-    title = f"Release of {len(release.answers):,} private answers"
-    title += f" in {len(release.tables):,} tables" if len(release.tables) > 1 else ""
-    return summary(title, facts, tables, more_tables=look.more)
+    return summary(release_title(release), facts_of_release(release), tables, more_tables=look.more)
 
 
 @show.register
@@ -225,6 +204,41 @@ def _(beside: Beside) -> str:
     facts["notes"] = " ".join(beside.notes)
     title = f"{beside.heading.capitalize()} values of {len(release.answers):,} private answers"
     return summary(title, facts, tables, more_tables=len(found) - len(shown))
+
+
+def facts_of_plan(plan: Plan) -> dict[str, str]:
+    """What is known of a plan, a label and a text each."""
+    strategy = plan.strategy
+    return {
+        "table": plan.domain.table,
+        "batch": describe_size(plan),
+        "method": strategy.method,
+        "measurements": f"{strategy.measurements:,}",
+        "residual": f"{strategy.residual:.1e}",
+        "what is counted": " ".join(plan.counted.sentences(plan.protected.privacy.max_rows)),
+        "parts": describe_parts((one.name, one.adds) for one in plan.statements),
+    }
+
+
+def facts_of_release(release: Release) -> dict[str, str]:
+    """What its certificate says of a release, and what is counted."""
+    c = release.certificate
+    return {
+        "budget": c.strength,
+        "neighbours": c.neighbours,
+        "privacy unit": c.privacy_unit,
+        "table": c.table,
+        **({"snapshot": c.snapshot} if c.snapshot else {}),
+        "release": c.release_id,
+        "intervals": f"{100 * release.confidence:g} %, of the noise",
+        "what is counted": " ".join(release.notes),
+    }
+
+
+def release_title(release: Release) -> str:
+    """How many answers there are, in how many tables."""
+    tables = f" in {len(release.tables):,} tables" if len(release.tables) > 1 else ""
+    return f"Release of {len(release.answers):,} private answers{tables}"
 
 
 @dataclass(frozen=True)

@@ -233,10 +233,8 @@ def _criteria(prospect: Prospect) -> Any:
 def _statements(prospect: Prospect) -> Any:
     plan = prospect.plan
     few = [float(prospect.noise.implied_by(epsilon)) for epsilon in FEW]
-    half = margins(plan) / prospect.times(1.0)
-    widest = [float(np.max(half[list(one.queries)], initial=0.0)) for one in plan.statements]
-    rows = list(zip(prospect.statements, widest, strict=True))
-    derived = _derived(prospect, few) if plan.derived else []
+    rows = statement_rows(prospect)
+    derived = derived_rows(prospect, few) if plan.derived else []
     return _render(
         "statements",
         prospect,
@@ -251,6 +249,13 @@ def _statements(prospect: Prospect) -> Any:
     )
 
 
+def statement_rows(prospect: Prospect) -> list[tuple[ExpectedStatement, float]]:
+    """Every statement, and half of its widest interval, at the reference."""
+    half = margins(prospect.plan) / prospect.times(1.0)
+    widest = (float(np.max(half[list(one.queries)], initial=0.0)) for one in prospect.plan.statements)
+    return list(zip(prospect.statements, widest, strict=True))
+
+
 def _met_at(prospect: Prospect, few: list[float]) -> list[str]:
     """How many criteria are met at each of a few budgets."""
     needs = [float(own.max(initial=0.0)) for _, own in prospect.wanted]
@@ -262,7 +267,7 @@ def _rules(plan: Plan) -> tuple[str, ...]:
     return plan.counted.sentences(plan.protected.privacy.max_rows)
 
 
-def _derived(prospect: Prospect, few: list[float]) -> list[dict[str, object]]:
+def derived_rows(prospect: Prospect, few: list[float]) -> list[dict[str, Any]]:
     """The margins of what is computed, which do not go with 1/ε: at points that the slider is read between."""
     budgets = [*few, prospect.start, *prospect.curve]
     found = [expected_derived(prospect.plan, Budget(prospect.noise, one)) for one in budgets]
