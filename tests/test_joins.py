@@ -14,6 +14,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
+import psycopg
 import pytest
 from numpy.typing import NDArray
 
@@ -21,7 +22,7 @@ import batchdp
 from batchdp.errors import DomainError, QueryError, ReleaseError, TableError
 from batchdp.release.counts import reading
 from boundary.joined import SERVERS, UNITS, WAYS, database, frames, sides, written
-from engines import ON_SPARK, on_spark
+from engines import ON_SPARK, on_spark, postgres
 from joined_truth import CLINICS, Row, Statement, capped, joined, statements
 from test_several_tables import change
 
@@ -339,6 +340,33 @@ def test_what_cannot_be_joined_is_refused_by_its_schema(clinics: Path, tmp_path:
             with pytest.raises(TableError, match=said):
                 batchdp.answer(plan, table, epsilon=0.5, ledger=ledger)
     assert ledger.spent == 0
+
+
+def test_units_of_types_that_are_told_apart_otherwise_are_joined_with_their_like_alone(clinics: Path) -> None:
+    """A day is a number to a frame, and to citext Bob and bob are one."""
+    plan = planned("SELECT COUNT(*) AS a FROM patients JOIN visits ON id = pid", domain(clinics))
+    days = pd.to_datetime(["2020-01-01", "2020-01-02", "2020-01-02"])
+    patients = pd.DataFrame({"id": days[:2], "sex": "f"})
+    visits = pd.DataFrame({"pid": days, "clinic": "c1", "fee": 1})
+    assert abs(released(plan, {"patients": patients, "visits": visits})[0] - 3) < 0.3
+    for other in (visits.pid.astype(str), visits.pid.astype("int64"), visits.pid.astype("datetime64[s]")):
+        with pytest.raises(TableError, match="is told apart by timestamp"):
+            released(plan, {"patients": patients, "visits": visits.assign(pid=other)})
+
+
+@TOGETHER
+def test_citext_is_joined_with_citext_alone(clinics: Path) -> None:
+    plan = planned("SELECT COUNT(*) AS a FROM patients JOIN visits ON id = pid", domain(clinics))
+    with psycopg.connect(postgres(), autocommit=True) as connection:
+        connection.execute("CREATE EXTENSION IF NOT EXISTS citext")
+        connection.execute("DROP TABLE IF EXISTS patients, visits")
+        connection.execute("CREATE TABLE patients (id citext, sex text); INSERT INTO patients VALUES ('Bob', 'f')")
+        connection.execute("CREATE TABLE visits (pid text, clinic text, fee int4)")
+        connection.execute("INSERT INTO visits VALUES ('bob', 'c1', 1)")
+        with pytest.raises(TableError, match="told apart by citext in patients and its spelling in visits"):
+            released(plan, postgres())
+        connection.execute("ALTER TABLE visits ALTER pid TYPE citext")
+        assert abs(released(plan, postgres())[0] - 1) < 0.3
 
 
 # ── what is refused, and what stays as it is ──
