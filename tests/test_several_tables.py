@@ -139,6 +139,22 @@ def _released(plan: batchdp.Plan, given: object) -> NDArray[Any]:
         return again.values
 
 
+def test_caps_without_a_small_common_multiple(tmp_path: Path) -> None:
+    """Persons by group bring a cap of their own; then rows are counted a little less often than their cap allows."""
+    text = domain(999).replace("max_rows", "rows_per_unit = 1000\nmax_rows", 1)
+    sql = "SELECT fee, COUNT(DISTINCT pid) AS p FROM visits WHERE fee < 7 GROUP BY fee; "
+    sql += "SELECT COUNT(*) AS a FROM patients; SELECT COUNT(*) AS b FROM visits"
+    plan = batchdp.plan(sql, text, cache=False, seconds=0.2)
+    assert plan.factor == 2**20
+    ledger = batchdp.Ledger.create(tmp_path / "ledger.db", epsilon=1e6)
+    release = batchdp.answer(plan, frames([("a", "f")] * 1000, [("a", "c1", 3)] * 3), epsilon=1e5, ledger=ledger)
+    assert "(1000 of patients, 999 of visits, " in release.certificate.neighbours
+    release.save(tmp_path / "one.release")
+    assert batchdp.load_release(tmp_path / "one.release").certificate == release.certificate
+    found = dict(zip((one.name for one in plan.asked), release.values, strict=True))
+    assert [round(found[name]) for name in ("p[fee=3]", "a", "b")] == [1, 1000, 3]
+
+
 SEEN = "SELECT clinic, COUNT(DISTINCT pid) AS p FROM visits GROUP BY clinic"
 BATCHES = {
     "by group": [

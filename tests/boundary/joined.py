@@ -296,13 +296,14 @@ def _try_stack(tally: Tally, rng: Random, way: str, kind: str, folder: Path, see
 
 
 def _stack(kind: str, databases: list[dict[Any, Database]]) -> dict[str, pd.DataFrame]:
-    """One database of all; numbers stay where a float takes every other one for its neighbour."""
+    """One database of all; numbers stay where a float takes every other one for its neighbour, if none is a float."""
     whole = [one for one in UNITS[kind] if isinstance(one, int)]
+    start = 2**53 if kind != "texts and floats" else 2**53 - 16 * PARTS
 
     def named(part: int, who: Any) -> Any:
         if who in whole:
-            return 2**53 + 16 * part + whole.index(who)
-        return None if who is None else f"0{2**53 + 16 * part}" if who == "01" else f"{part}:{who}"
+            return start + 16 * part + whole.index(who)
+        return None if who is None else f"0{start + 16 * part}" if who == "01" else f"{part}:{who}"
 
     found = [database(kind, {named(part, who): own for who, own in one.items()}) for part, one in enumerate(databases)]
     return {

@@ -61,6 +61,12 @@ def unit_type(dtype: Any) -> Any:
     return TEXT if declared_type(dtype) is not None else None
 
 
+def unit_rule(dtype: Any) -> str:
+    """What tells units of this type apart where that is not their spelling: moments are numbers to a frame."""
+    dtype = _unwrap_type(dtype)
+    return str(dtype) if pa.types.is_temporal(dtype) or is_bytes(dtype) else ""
+
+
 def can_be_one(types: Iterable[Any]) -> bool:
     """Whether units of these types are told apart alike: moments and bytes only if all parts have one type."""
     different = {_unwrap_type(one) for one in types}

@@ -117,7 +117,9 @@ def _check_fit(opened: Opened, domain: Domain, columns: Collection[str] | None) 
         raise
     unit = None if None not in names else opened.units.get(names[None], opened.table[names[None]])
     declared = declared_columns(domain, names)
-    return Source(opened.description, opened.table, engine, names, names, unit, declared)
+    # The units that PostgreSQL does not tell apart by their spelling are of one type, citext.
+    rule = "citext" if engine.dialect == "postgres" and names.get(None) in opened.units else ""
+    return Source(opened.description, opened.table, engine, names, names, unit, declared, rule)
 
 
 def is_database(table: str | os.PathLike[str]) -> bool:

@@ -100,6 +100,11 @@ def _place(relation: Relation, sources: Mapping[str, Source]) -> Place:
     if others:
         for name, source in own.items():
             _check_unit(name, source)
+        if len({source.unit_rule for source in own.values()}) > 1:
+            told = " and ".join(f"{source.unit_rule or 'its spelling'} in {name}" for name, source in own.items())
+            raise TableError(
+                f"{relation.name}: the privacy unit is told apart by {told}; give it as a text or a whole number in all"
+            )
     return Place(own, first.engine.beside([other.engine for other in others]) if others else first.engine)
 
 

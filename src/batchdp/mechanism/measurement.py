@@ -126,6 +126,10 @@ def describe_neighbours(privacy_unit: str) -> str:
     return f"whoever is behind one value of {privacy_unit}"
 
 
+MOST_ROWS = 2**20
+"""That a privacy unit can have."""
+
+
 @dataclass(frozen=True)
 class Neighbours:
     """One privacy unit with at most `rows_per_unit` rows is added or removed, or replaced by another.
@@ -140,16 +144,17 @@ class Neighbours:
     """With one value a unit, or `EVERY_ROW`; None where the caller counted, who alone knows."""
     tables: tuple[tuple[str, int], ...] = ()
     """Of several tables, how many rows a unit has in each; `rows_per_unit` is the least number that all of these
-    divide, and a row of a table counts as often as its own goes into it (`domain.Database`)."""
+    divide, or `MOST_ROWS` where that is less, and a row of a table counts as often as its own goes into it
+    (`domain.Database`)."""
 
     def __post_init__(self) -> None:
         if self.relation not in ("add-remove", "replace"):
             raise PrivacyParameterError(f'neighbours={self.relation!r} must be "add-remove" or "replace"')
         rows = self.rows_per_unit
-        if any(rows % cap for _, cap in self.tables):
-            raise PrivacyParameterError(f"rows_per_unit={rows!r} must be a multiple of every table's")
-        if isinstance(rows, bool) or not isinstance(rows, int) or not 1 <= rows <= 2**20:
-            raise PrivacyParameterError(f"rows_per_unit={rows!r} must be a whole number from 1 to {2**20}")
+        if isinstance(rows, bool) or not isinstance(rows, int) or not 1 <= rows <= MOST_ROWS:
+            raise PrivacyParameterError(f"rows_per_unit={rows!r} must be a whole number from 1 to {MOST_ROWS}")
+        if any(cap > rows or (rows % cap and rows < MOST_ROWS) for _, cap in self.tables):
+            raise PrivacyParameterError(f"rows_per_unit={rows!r} must be a multiple of every table's, or {MOST_ROWS}")
 
     @property
     def factor(self) -> int:
