@@ -228,7 +228,7 @@ def records_memory(release: Release, n: int | None = None) -> float:
     """Bytes that so many records need at most, roughly; without n, what is needed before they are drawn."""
     cells = sum(int(size) for size in release.reader.sizes)
     columns = max(1, len(release.column_names))
-    return 3e8 + 120.0 * cells + (0 if n is None else n) * (100.0 + 30.0 * columns)
+    return 3e8 + 1e5 * len(release.reader.sizes) + 120.0 * cells + (0 if n is None else n) * (100.0 + 30.0 * columns)
 
 
 @one_thread
