@@ -18,7 +18,7 @@ test: $(READY)
 test-slow: $(READY)
 	$(BIN)/pytest -n auto --dist loadgroup -m slow
 
-# What some tests need: PostgreSQL, Java, a browser and pdftotext by Debian's packages, Spark, mbi and Jupyter into .venv.
+# What some tests need: PostgreSQL, Java, a browser and pdftotext by Debian's packages, Spark and Jupyter into .venv.
 engines: $(READY)
 	@missing=; \
 	command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing="$$missing postgresql"; \
@@ -31,8 +31,7 @@ engines: $(READY)
 	else echo "please run as root: apt-get install$$missing" >&2; exit 1; fi; \
 	echo "apt-get install$$missing"; \
 	$$root apt-get update -qq && $$root env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $$missing
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-spark.lock -r requirements-records.lock \
-	  -r requirements-notebook.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-spark.lock -r requirements-notebook.lock
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -105,7 +104,6 @@ lock:
 	$(COMPILE) --upgrade --extra postgres --group dev -o requirements.lock
 	$(COMPILE) --extra spark -c requirements.lock -o requirements-spark.lock
 	$(COMPILE) --resolution lowest-direct --extra postgres -o requirements-lowest.lock
-	$(COMPILE) --extra records -c requirements.lock -o requirements-records.lock
 	$(COMPILE) --extra notebook --group jupyter -c requirements.lock -o requirements-notebook.lock
 
 clean:

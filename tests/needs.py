@@ -1,6 +1,6 @@
 """What some tests need and not every machine has: skipped with a message, unless BATCHDP_REQUIRE insists.
 
-`BATCHDP_REQUIRE=postgres,spark,browser,records,notebook` lists what must be there; the tests that need it then fail
+`BATCHDP_REQUIRE=postgres,spark,browser,notebook` lists what must be there; the tests that need it then fail
 instead. `make engines` installs all of it.
 """
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 import batchdp
 from batchdp.errors import ReleaseError
+from batchdp.plans import designs
 from batchdp.progress import Outcome
 from batchdp.release.records import exchange, records, tree
 from batchdp.release.records.exchange import Exchange
@@ -319,7 +320,7 @@ def test_the_same_release_and_seed_give_the_same_records_without_the_table(tmp_p
     """Loaded where neither table, plan nor ledger are any longer."""
     (tmp_path / "private").mkdir()
     people().to_csv(tmp_path / "private" / "people.csv", index=False)
-    plan = batchdp.plan(None, DOMAIN, marginals=1, cache=False)
+    plan = batchdp.plan(None, smaller("state", "children", "insured"), marginals=2, cache=False)
     ledger = batchdp.Ledger.create(tmp_path / "private" / "ledger.db", epsilon=1)
     table = str(tmp_path / "private" / "people.csv")
     batchdp.answer(plan, table, epsilon=1, ledger=ledger).save(tmp_path / "people.release")
@@ -406,3 +407,79 @@ def test_stopped_work_has_the_best_so_far(pairs: batchdp.Release, where: str) ->
     found = batchdp.draw_records(pairs, 200, progress=stop)
     assert found.status == Outcome.CANCELLED
     assert records.STOPPED in found.notes
+
+
+# ── several releases, and several tables
+
+
+def smaller(*names: str) -> dict[str, Any]:
+    return {"table": "people", "columns": {name: DOMAIN["columns"][name] for name in names}}
+
+
+def marginals(folder: Path, domain: dict[str, Any], orders: Any, name: str) -> batchdp.Release:
+    plan = batchdp.plan(None, domain, marginals=orders, privacy="zcdp", cache=False, seconds=0.5)
+    return batchdp.answer(plan, people(), rho=1.0, ledger=batchdp.Ledger.create(folder / name, rho=1.0))
+
+
+def test_records_of_combined_releases_over_few_columns(tmp_path: Path) -> None:
+    domain = smaller("state", "children", "insured")
+    one = batchdp.combine([marginals(tmp_path, domain, 2, "a.db"), marginals(tmp_path, domain, 1, "b.db")])
+    found = batchdp.draw_records(one)
+    assert set(found.columns) == set(domain["columns"])
+    assert found.unasked == []
+    assert all(own.denoised < 0.05 for own in found.distances)
+    assert found.metadata["privacy"] == "ρ = 2"
+
+
+def test_records_of_combined_releases_over_many_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where kinds of records are too many; a column is grouped otherwise in each, and is as fine as both say."""
+    monkeypatch.setattr(designs, "MOST_KINDS", 100)
+    first, second = smaller("state", "age", "insured"), smaller("state", "age", "insured")
+    second["columns"]["age"] = {"range": [0, 120], "bins": [0, 30, 65]}
+    one = batchdp.combine([marginals(tmp_path, first, 2, "a.db"), marginals(tmp_path, second, 2, "b.db")])
+    assert one.kinds is not None
+    assert one.kinds.shape[1] == 0
+    found = batchdp.draw_records(one)
+    assert found.method == "junction tree, then exchanges"
+    assert len(found.distances) == len(one.tables)
+    assert found.fitting.others == ()
+    frame, truth = found.to_frame(), people()
+    cuts = [0, 18, 30, 40, 65, 121]
+    shares = [np.histogram(own.dropna(), cuts)[0] / len(own) for own in (frame.age, truth.age)]
+    assert np.abs(shares[0] - shares[1]).sum() < 0.05
+    assert np.abs(pd.crosstab(frame.state, frame.insured, normalize=True).to_numpy().sum() - 1) < 1e-9
+    assert all(own.denoised < max(0.02, own.noise) for own in found.distances)
+
+
+def test_of_several_tables_one_is_drawn(tmp_path: Path) -> None:
+    columns = {
+        "patients": {"sex": {"values": ["f", "m"]}, "old": {"values": [True, False]}},
+        "visits": {"clinic": {"values": ["c1", "c2"]}},
+    }
+    domain = {
+        "privacy": {"unit": "id", "neighbours": "add-remove"},
+        "tables": {
+            name: {"rows_per_unit": 1 + 2 * (name == "visits"), "columns": own} for name, own in columns.items()
+        },
+    }
+    sql = (
+        "SELECT sex, old, COUNT(*) AS p FROM patients GROUP BY sex, old;"
+        "SELECT clinic, COUNT(*) AS v FROM visits GROUP BY clinic"
+    )
+    patients = pd.DataFrame({"id": range(400), "sex": ["f", "f", "f", "m"] * 100, "old": [True, False] * 200})
+    visits = pd.DataFrame({"id": [i % 400 for i in range(1200)], "clinic": ["c1", "c1", "c2"] * 400})
+    plan = batchdp.plan(sql, domain, privacy="zcdp", cache=False)
+    ledger = batchdp.Ledger.create(tmp_path / "ledger.db", rho=20.0)
+    release = batchdp.answer(plan, {"patients": patients, "visits": visits}, rho=20.0, ledger=ledger)
+    with pytest.raises(ReleaseError, match=r"patients, visits; .*give table="):
+        release.records()
+    with pytest.raises(ReleaseError, match="'clinics' is none"):
+        release.records(table="clinics")
+    found = batchdp.draw_records(release, table="patients")
+    assert list(found.columns) == ["sex", "old"]
+    assert len(found) == pytest.approx(400, abs=20)
+    assert found.to_frame().sex.value_counts(normalize=True)["f"] == pytest.approx(0.75, abs=0.03)
+    assert records.ONE_TABLE in found.notes
+    release.save(tmp_path / "care.release")
+    succeeds("records", tmp_path / "care.release", "-o", tmp_path / "visits.csv", "--table", "visits")
+    assert set(pd.read_csv(tmp_path / "visits.csv").clinic) == {"c1", "c2"}

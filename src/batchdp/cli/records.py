@@ -31,6 +31,10 @@ def command(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="The same release and seed give the same records.", metavar="N", min=0)] = 0,
+    name: Annotated[
+        str | None,
+        typer.Option("--table", help="Whose rows they are, where the release counts several tables.", metavar="NAME"),
+    ] = None,
     page: Annotated[
         Path | None, files.path_option("PAGE.html", "A page that shows how close they come, table by table.", "--page")
     ] = None,
@@ -48,7 +52,7 @@ def command(
     loaded = batchdp.load_release(source)
     say(f"This takes at most some {max(1, round(batchdp.records_memory(loaded, n) / 1e9))} GB of memory.")
     with progress("Drawing records (Ctrl-C: the best so far)") as bar:
-        found = batchdp.draw_records(loaded, n, seed, progress=bar)
+        found = batchdp.draw_records(loaded, n, seed, table=name, progress=bar)
     found.save(output)
     console_table(found, everything=everything)
     say(found.summary)

@@ -459,11 +459,13 @@ class Release(Live):
 
         return ask(self, sql)
 
-    def records(self, n: int | None = None, seed: int = 0, *, progress: Progress | None = None) -> pd.DataFrame:
+    def records(
+        self, n: int | None = None, seed: int = 0, *, table: str | None = None, progress: Progress | None = None
+    ) -> pd.DataFrame:
         """Synthetic records: nobody's, with tables close to the denoised ones; from the release and seed alone."""
         from batchdp.release.records.records import draw_records
 
-        return draw_records(self, n, seed, progress=progress).to_frame()
+        return draw_records(self, n, seed, table=table, progress=progress).to_frame()
 
     def plot(self, *, axes: Axes | None = None) -> Figure:
         """Every answer with its interval, on matplotlib axes of one's own if given; of very many the first ones."""

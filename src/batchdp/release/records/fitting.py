@@ -17,7 +17,7 @@ from batchdp.linalg.matrix import Dense, Indices
 from batchdp.mechanism.reader import CellReader
 from batchdp.progress import Progress
 from batchdp.queries.query import QUERY
-from batchdp.release.beside import Beside
+from batchdp.release.beside import Beside, Read
 from batchdp.release.consistency.cells import closest_cells
 from batchdp.workloads.kronecker import Factor, KroneckerWorkload
 
@@ -186,15 +186,25 @@ def _within(margin: Dense, axis: Axis) -> Dense:
 
 
 @singledispatch
-def fitting(reader: Any, release: Release, beside: Beside, progress: Progress | None = None) -> Fitting:
+def fitting(
+    reader: Any, release: Release, beside: Beside, table: str | None = None, progress: Progress | None = None
+) -> Fitting:
     """What records of a release are fitted to: tables over many columns, if the kind of reader registers nothing else.
 
     Args:
         reader: of the release.
         release: what was released.
         beside: its denoised answers.
+        table: whose rows are drawn, where the release counts several.
         progress: called with (share done, what is being done).
     """
+    answers_of(release, table)
+    return fit_tables(release, beside.read)
+
+
+def fit_tables(release: Release, read: Read) -> Fitting:
+    """Tables over many columns, with these counts."""
+    reader: Any = release.reader
     batch: KroneckerWorkload = reader.workload
     axes: dict[tuple[int, int], int] = {}
     listed: list[Axis] = []
@@ -210,7 +220,7 @@ def fitting(reader: Any, release: Release, beside: Beside, progress: Progress | 
             if key not in axes and axis is not None:
                 axes[key] = len(listed)
                 listed.append(axis)
-        counts, raw = (np.asarray(read(t)).reshape(table.shape) for read in (beside.read, release.linear_values))
+        counts, raw = (np.asarray(of(t)).reshape(table.shape) for of in (read, release.linear_values))
         noise = float(np.sum(reader.errors_of(t)))
         tables.append(FittedTable(table.name, tuple(axes[key] for key in own), counts, raw, noise))
     whole = [table for table in tables if all(listed[a].complete for a in table.axes)]
@@ -266,39 +276,62 @@ def _headings(
                 yield Heading(key.heading, key.titles, np.where(group < 0, -1, group // left % len(key.titles)))
 
 
+def answers_of(release: Release, table: str | None) -> Indices | None:
+    """The numbers of the linear answers that are about one table; nothing where all are about the same one."""
+    cells = getattr(None if release.source is None else release.source.batch, "cells", None)
+    counted = {part.table: part.queries for part in getattr(cells, "parts", ())}
+    names = ", ".join(counted or [release.certificate.table])
+    if table is not None and table not in (counted or {release.certificate.table: ()}):
+        raise ReleaseError(f"records: table={table!r} is none that this release counts, which are: {names}")
+    if len(counted) < 2:
+        return None
+    if table is None:
+        raise ReleaseError(
+            f"records: this release counts several tables: {names}; records are rows of one table, so give table=, or "
+            "--table on the command line, with one of these names"
+        )
+    return np.array(sorted(counted[table]), dtype=np.int64)
+
+
 @fitting.register(CellReader)
-def _(reader: CellReader, release: Release, beside: Beside, progress: Progress | None = None) -> Fitting:
+def _(
+    reader: CellReader, release: Release, beside: Beside, table: str | None = None, progress: Progress | None = None
+) -> Fitting:
     """One column, whose values are the cells: kinds of records, each in one group of every table or in none."""
     W = sparse.csr_array(reader.workload if release.kinds is None else release.kinds)
+    found = answers_of(release, table)
+    among = np.arange(W.shape[0]) if found is None else found
     axes: list[Axis] = []
     tables, others = [], []
     headings: dict[tuple[str, tuple[str, ...]], Heading] = {}
-    for t, table in enumerate(release.tables):
+    for t, asked in enumerate(release.tables):
         numbers = [release.layout.number(release.layout.block_at(k), k - release.layout.block_at(k).start)
-                   for k in table.answers]  # fmt: skip
+                   for k in asked.answers]  # fmt: skip
         linear = [k for k in numbers if k is not None]
+        if linear and not np.isin(linear, among).any():
+            continue
         axis = None if len(linear) < len(numbers) else _partition(sparse.csr_array(W[linear]))
         if axis is None or not W.shape[1]:
-            others.append(table.name)
+            others.append(asked.name)
             continue
         figures, tables_axes = release.figures(t), (len(axes),)
         axes.append(axis)
         tables.append(
-            FittedTable(table.name, tables_axes, beside.of_table(table), figures.values, figures.standard_errors.sum())
+            FittedTable(asked.name, tables_axes, beside.of_table(asked), figures.values, figures.standard_errors.sum())
         )
-        if table.columns != (QUERY,):
-            for name, own in zip(table.columns, table.groups.arrays(), strict=True):
+        if asked.columns != (QUERY,):
+            for name, own in zip(asked.columns, asked.groups.arrays(), strict=True):
                 titles = tuple(dict.fromkeys("" if one is None else str(one) for one in own))
                 number = np.array([titles.index("" if one is None else str(one)) for one in own])
                 place = np.where(axis.group < 0, -1, number[axis.group])
                 headings.setdefault((name, titles), Heading(name, titles, place))
     if not headings:
         raise ReleaseError(NO_TABLES)
-    errors = reader.standard_errors
+    W, errors = W[among], reader.standard_errors[among]
     precision = np.divide(1.0, errors, out=np.ones(len(errors)), where=errors > 0)
-    answers = np.concatenate([beside.read(k).reshape(-1) for k in range(len(reader.sizes))])
+    answers = np.concatenate([beside.read(k).reshape(-1) for k in range(len(reader.sizes))])[among]
     cells = closest_cells(sparse.csr_array(sparse.diags_array(precision) @ W), precision * answers, progress=progress).x
     return Fitting(
-        (release.certificate.table,), (W.shape[1],), tuple(axes), tuple(tables), (tuple(headings.values()),),
+        (table or release.certificate.table,), (W.shape[1],), tuple(axes), tuple(tables), (tuple(headings.values()),),
         max(float(cells.sum()), 1.0), tuple(others), cells,
     )  # fmt: skip

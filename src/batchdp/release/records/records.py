@@ -20,8 +20,9 @@ from batchdp.archive import write_atomically
 from batchdp.errors import ReleaseError, check_whole
 from batchdp.linalg.threads import one_thread
 from batchdp.progress import Outcome, Progress
+from batchdp.release.records import combined  # noqa: F401 (registers how combinations are fitted)
 from batchdp.release.records.exchange import exchange_values
-from batchdp.release.records.fitting import Codes, FittedTable, Fitting, fitting
+from batchdp.release.records.fitting import Codes, FittedTable, Fitting, answers_of, fitting
 from batchdp.release.records.tree import draw_from_tree
 from batchdp.release.records.values import name_values
 
@@ -232,37 +233,43 @@ def records_memory(release: Release, n: int | None = None) -> float:
     """
     cells = sum(int(size) for size in release.reader.sizes)
     columns = max(1, len(release.column_names))
-    return 3e8 + 120.0 * cells + (0 if n is None else n) * (100.0 + 30.0 * columns)
+    return 3e8 + 1e5 * len(release.reader.sizes) + 120.0 * cells + (0 if n is None else n) * (100.0 + 30.0 * columns)
 
 
 @one_thread
-def draw_records(release: Release, n: int | None = None, seed: int = 0, *, progress: Progress | None = None) -> Records:
+def draw_records(
+    release: Release, n: int | None = None, seed: int = 0, *, table: str | None = None, progress: Progress | None = None
+) -> Records:
     """Draw records whose tables are as close as can be to the denoised ones of a release. Nothing else is read.
 
     Args:
         release: the release that they follow.
         n: how many records; if left out, as many as the release says there are.
         seed: the same release and seed give the same records.
+        table: whose rows they are, where the release counts several tables.
         progress: called with (share done, what is being done).
     """
     check_whole("seed", seed, 0, ReleaseError)
     wanted = None if n is None else check_whole("n", n, 1, ReleaseError)
+    answers_of(release, table)  # refuses tables that are none, or several
     _check_memory(release, wanted)
 
     def part(start: float, end: float) -> Progress | None:
         return None if progress is None else lambda share, what: progress(start + (end - start) * share, what)
 
-    known = fitting(release.reader, release, release.denoised(progress=part(0.0, 0.3)), part(0.3, 0.32))
+    denoised = release.denoised(progress=part(0.0, 0.3))
+    known = fitting(release.reader, release, denoised, table, part(0.3, 0.32))
     n = max(1, round(known.total)) if wanted is None else wanted
     _check_memory(release, n)
     rng = np.random.default_rng(seed)
     tables = known.together()
     codes, status = draw_from_tree(known.margins(), tables, n, rng, part(0.32, 0.4))
-    if status is not Outcome.CANCELLED:
-        status = exchange_values(known, codes, rng, part(0.4, 1.0))
-    method = "junction tree, then exchanges" if tables else "each column by itself"
+    stopped = Outcome.CANCELLED in (denoised.status, status)
+    status = Outcome.CANCELLED if stopped else exchange_values(known, codes, rng, part(0.4, 1.0))
+    kinds = "kinds of records by their shares" if known.cells is not None else "each column by itself"
+    method = "junction tree, then exchanges" if tables else kinds
     columns, said = name_values(known, codes, release.counted, rng)
-    return Records(release, columns, codes, known, method, status, seed, said)
+    return Records(release, columns, codes, known, method, status, seed, (*denoised.said, *said))
 
 
 def _check_memory(release: Release, n: int | None) -> None:
