@@ -496,7 +496,7 @@ def test_nothing_is_overwritten_unless_forced(folder: Path) -> None:
     Path("visits.csv").write_text("clinic,age\nnorth,3\n")
     Path("queries.sql").write_text("precious")
     with unchanged(folder):
-        assert "queries.sql is there already" in refused("init", "visits.csv")
+        assert "queries.sql exists already" in refused("init", "visits.csv")
     succeeds("init", "visits.csv", "--force")
     assert "precious" not in written()
     Path("study").mkdir()

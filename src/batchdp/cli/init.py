@@ -66,7 +66,7 @@ def command(
     for path in (domain, queries):
         check_output(path, DomainError, inputs=(table, codebook))
         if path.exists() and not force:
-            raise DomainError(f"{path} is there already; use --force to replace it or --folder for another place")
+            raise DomainError(f"{path} exists already; use --force to replace it or --folder for another place")
     name, columns, remarks = "patients", list(EXAMPLE), ""
     if table is not None:
         from batchdp.engines.schema import read_schema

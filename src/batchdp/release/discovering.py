@@ -283,7 +283,7 @@ def prepare(
     declared = dict(known.columns) if known is not None else {}
     kept, left_out = _sort_out(describe_table(table, called, has_header=header), declared, protection.unit)
     if not any(one.kind != "boolean" for one in kept):
-        raise DomainError("table has no column of which anything could be found; declare them in a domain file")
+        raise DomainError("nothing could be found about any column of the table; declare them in a domain file")
     asked = tuple(one for one in kept if one.kind != "boolean")
     declared |= {one.name: Listed(values=(True, False)) for one in kept if one.kind == "boolean"}
     types = {one.name: _readable(one) for one in asked}
@@ -309,7 +309,7 @@ def _sort_out(
         elif one.kind == "other":
             reason = "no kind of column fits its type"
         elif is_identifier(one.name):
-            reason = "it is called like an id; if it is none, rename it, or declare it"
+            reason = "it is called like an id; if it is not one, rename it or declare it"
         else:
             reason = problem_of_name(one.name)
         if reason is None:
