@@ -250,7 +250,7 @@ REFUSED = [
     (
         "WITH x AS «(SELECT state, COUNT(*) n FROM patients GROUP BY state)» SELECT SUM(n) FROM x",
         "not grouped by the unit",
-        "GROUP BY unit",
+        "GROUP BY the unit",
     ),
     ("SELECT COUNT(*) FROM patients «UNION ALL SELECT COUNT(*) FROM patients»", "UNION is not", "separated by ;"),
     ("SELECT COUNT(*) FROM patients «EXCEPT SELECT 1»", "EXCEPT is not", "separated by ;"),

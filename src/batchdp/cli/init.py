@@ -97,7 +97,7 @@ def _first_line(table: str | None) -> str:
     if table is None or not is_csv(table):
         return ""
     return (
-        f"The columns are called what the first line of {table} says; if that is a record, delete what is written and "
+        f"The names of the columns are those in the first line of {table}; if that is a record, delete these files and "
         "add a line with names.\n"
     )
 
