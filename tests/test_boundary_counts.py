@@ -224,7 +224,7 @@ def test_a_release_is_made_whatever_one_count_is(kind: str, tmp_path: Path) -> N
         done: Any = batchdp.answer(planned, ONE_TEXT[kind], epsilon=10**5, ledger=ledger)
         values = done.values if isinstance(done.values, np.ndarray) else done.values(0)
         assert np.round(values).tolist() == [5, 0, 3]
-        assert "one that is no number, missing, infinite or below 0 is taken as 0" in done.notes[0]
+        assert "one that is not a number, missing, infinite or below 0 is taken as 0" in done.notes[0]
 
 
 @pytest.mark.parametrize("kind", OBJECTS)
@@ -270,7 +270,7 @@ NO_LISTS: tuple[Any, ...] = (
 
 @pytest.mark.parametrize("wrong", NO_LISTS, ids=lambda wrong: type(wrong).__name__)
 def test_what_is_no_list_is_refused_by_its_type(wrong: Any) -> None:
-    with pytest.raises(BatchDPError, match="counts is no list of numbers; the workload has 3 cells"):
+    with pytest.raises(BatchDPError, match="counts is not a list of numbers; the workload has 3 cells"):
         counts_of(wrong, 3)
 
 
@@ -281,6 +281,6 @@ def test_the_length_is_the_shape_and_is_told_to_nobody(kind: str) -> None:
         with pytest.raises(BatchDPError) as refusal:
             counts_of(OBJECTS[kind](entries), 3)
         told.add(str(refusal.value))
-    assert told == {"counts has more or fewer entries than one a cell; the workload has 3 cells: give one count each"}
+    assert told == {"counts does not have one entry for each cell; the workload has 3 cells: give one count each"}
     assert counts_of(OBJECTS[kind]([[1], [2, 3], [4]]), 3)().tolist() == [0, 0, 0]
     assert counts_of(OBJECTS[kind]([[1], [2], [4]]), 3)().tolist() == [0, 0, 0]

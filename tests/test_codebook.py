@@ -188,7 +188,7 @@ WRONG: dict[str, tuple[str, str]] = {
     "a key twice": ('{"fields": [{"name": "a", "name": "b"}]}', "'name' stands twice"),
     "an unknown type": ('{"fields": [{"name": "a", "type": "strnig"}]}', "fields.0: the type 'strnig'"),
     "a type that is a list": ('{"fields": [{"name": "a", "type": []}]}', "fields.0.type: "),
-    "NaN": ('{"fields": [{"name": "a", "constraints": {"minimum": NaN}}]}', "NaN is no number of JSON"),
+    "NaN": ('{"fields": [{"name": "a", "constraints": {"minimum": NaN}}]}', "NaN is not a JSON number"),
     "infinity": ('{"fields": [{"name": "a", "type": "number", "constraints": {"minimum": 1e999}}]}', "beyond ±2^53"),
     "thousands of digits": (f'{{"fields": [{{"name": "a", "x": {"9" * 5000}}}]}}', "is not JSON"),
     "deep": ("[" * 100_000, "nested too deeply"),
@@ -199,7 +199,7 @@ WRONG: dict[str, tuple[str, str]] = {
         "schema is not an object but perhaps the name of another",
     ),
     "reference of the web": ('{"tableSchema": "x.json"}', "tableSchema is not an object"),
-    "tables of nothing": ('{"tables": [1]}', "no object"),
+    "tables of nothing": ('{"tables": [1]}', "not an object"),
     "no name on the web": ('{"tableSchema": {"columns": [{}]}}', "columns.0: neither name nor titles"),
     "titles of a list": ('{"tableSchema": {"columns": [{"titles": [[]]}]}}', "columns.0.titles.0: "),
 }

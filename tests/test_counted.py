@@ -25,10 +25,10 @@ from batchdp.workloads.ready import marginals
 from commands import succeeds
 
 ALONE = "Standard errors and intervals are of the noise alone: they do not cover what these rules change."
-CODES = "A record with a code that is missing, no whole number or out of range is not counted."
+CODES = "A record with a code that is missing, not a whole number or out of range is not counted."
 COUNTS = (
-    "The counts are the caller's: a text is the number that it spells, one that is no whole number is rounded down, "
-    "one that is no number, missing, infinite or below 0 is taken as 0, and one above 2^62 as 2^62."
+    "The counts are the caller's: a text is the number that it spells, one that is not a whole number is rounded down, "
+    "one that is not a number, missing, infinite or below 0 is taken as 0, and one above 2^62 as 2^62."
 )
 """Written out, not imported: code that does not say them fails by what it says."""
 
@@ -63,22 +63,21 @@ SELECT course, COUNT(*) AS by_course, AVG(fee) AS mean_fee, MEDIAN(fee) AS middl
 SELECT SUM(rating) AS stars FROM ratings;
 """
 SENTENCES = (
-    "Left out are rows whose hours is a fraction within 0 to 40 or NULL; whose taken is not within 2020-01-01 to "
+    "Left out: rows whose hours is a fraction within 0 to 40 or NULL; whose taken is not within 2020-01-01 to "
     "2025-12-31 or NULL.",
     "Of the rows that remain, at most 20 of each student are counted, whatever a query asks for; where there are more, "
     "a fixed rule that works like a lot picks them, the same ones every time. So counts may be too low, and other "
     "answers too low "
     "or too high. Rows whose student is NULL are left out.",
-    "Values beyond an end of their range count as the nearer end, in conditions such as WHERE too: fee (0 to 2,000).",
-    "Values are rounded to the nearest step, in conditions too: fee (to 0.01).",
-    "Counted, but in no group, sum, average or quantile of that column are rows whose course is not declared or NULL; "
+    "Values outside their range count as the nearer end, also in conditions such as WHERE: fee (0 to 2,000).",
+    "Values are rounded to the nearest step, also in conditions: fee (to 0.01).",
+    "Counted, but in no group, sum, average or quantile of that column: rows whose course is not declared or NULL; "
     "whose rating is not within 1 to 5 or NULL; whose fee is NULL.",
-    "Conditions such as WHERE take a value that is not declared as it is; functions such as LIKE know "
-    "declared ones alone.",
-    "Values that are no whole numbers count in bins, quantiles and conditions, but in no sum, average or group of a "
+    "Conditions such as WHERE also see values that are not declared; functions such as LIKE see declared values only.",
+    "Values that are not whole numbers count in bins, quantiles and conditions, but in no sum, average or group of a "
     "single number: rating.",
-    "What is no number is NULL: rating, fee, hours.",
-    "What is no date is NULL: taken.",
+    "Values that are not numbers count as NULL: rating, fee, hours.",
+    "Values that are not dates count as NULL: taken.",
     "If more than 1,000,000 rows are counted, answers may be far off.",
     ALONE,
 )
@@ -193,11 +192,9 @@ def test_a_table_release_says_it_and_its_digest_covers_it(tmp_path: Path) -> Non
     done = answer(made, ratings(), rho=0.5, ledger=ledger, release_id="t")
     assert isinstance(done, Release)
     rows = "Counted as “anything else” or “NULL”, where a table has such rows, and in no other group, sum, average or "
-    assert (
-        f"{rows}quantile of that column are rows whose course is not declared or NULL; whose fee is NULL." in done.notes
-    )
+    assert f"{rows}quantile of that column: rows whose course is not declared or NULL; whose fee is NULL." in done.notes
     assert SENTENCES[1] in done.notes
-    assert "Left out are rows whose hours is a fraction within 0 to 40 or NULL." in done.notes
+    assert "Left out: rows whose hours is a fraction within 0 to 40 or NULL." in done.notes
     done.save(tmp_path / "t.release")
     assert load_release(tmp_path / "t.release").notes == done.notes
     assert answer(made, ratings(), rho=0.5, ledger=ledger, release_id="t").notes == done.notes
@@ -216,7 +213,7 @@ def test_counts_have_the_same_note_whatever_they_are(given: Any, tmp_path: Path)
     strategy = optimize(np.eye(3))
     done = answer(strategy, given, epsilon=1.0, ledger=Ledger.create(tmp_path / "b.db", epsilon=1), max_rows=10**6)
     assert done.notes == (COUNTS, "If more than 1,000,000 records are counted, answers may be far off.", ALONE)
-    assert "one that is no number, missing, infinite or below 0 is taken as 0" in page(done)
+    assert "one that is not a number, missing, infinite or below 0 is taken as 0" in page(done)
 
 
 def test_codes_have_a_note_of_their_own(tmp_path: Path) -> None:
@@ -238,7 +235,7 @@ def test_only_what_applies_is_said() -> None:
     none = what_is_counted(as_domain({"table": "t", "columns": {"a": {"values": [1]}}}), ())
     assert none.sentences(LARGE) == ()
     some = what_is_counted(as_domain(plain), ()).sentences()
-    assert some == ("Left out are rows whose a is not declared or NULL.", ALONE)
+    assert some == ("Left out: rows whose a is not declared or NULL.", ALONE)
     both = what_is_counted(as_domain(plain), {"b"}).sentences()
     assert len(both) == 6
     many = {"table": "t", "columns": {f"c{i}": {"values": [1]} for i in range(SHOWN + 5)}}

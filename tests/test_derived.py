@@ -168,7 +168,7 @@ def test_averages_by_group_beat_half_the_budget_each() -> None:
     ("item", "problem"),
     [
         ("AVG(g)", "an average of g, which is not declared"),
-        ("MEDIAN(g)", "a quantile of g, which is no number"),
+        ("MEDIAN(g)", "a quantile of g, which is not a number"),
         ("MEDIAN(v) + 1", "a quantile in arithmetic"),
         ("MEDIAN(v + k)", "a quantile of anything but a column"),
         ("MEDIAN(-v)", "a quantile of what does not rise evenly with v"),

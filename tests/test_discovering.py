@@ -89,7 +89,7 @@ def test_the_file_says_how_and_what_it_cost(found: tuple[discovering.Discovery, 
     assert "ε = 4, δ = 1e-06" in text
     assert "# Values that at least about" in text
     assert "# Left out: 'note': no text is in the rows of" in text
-    assert "# Left out: 'visit_id': it is called like an id" in text
+    assert "# Left out: 'visit_id': its name looks like an id" in text
     assert batchdp.domain.read_domain(text) == found[0].domain
 
 

@@ -393,7 +393,7 @@ def test_added_and_missing_files_and_links_are_refused(written: Path, tmp_path: 
     with pytest.raises(DossierError, match=r"more.txt is not in SHA256SUMS"):
         verify(place)
     resummed(place)
-    with pytest.raises(DossierError, match="no part of a dossier"):
+    with pytest.raises(DossierError, match="not part of a dossier"):
         verify(place)
     (place / "more.txt").unlink()
     (place / "note.md").unlink()
@@ -747,7 +747,7 @@ def test_a_file_of_nobody_is_refused_whatever_version_the_evidence_names(written
     (place / "evidence.json").write_text(json.dumps(evidence))
     (place / "exact.csv").write_text("1\n")
     resummed(place)
-    with pytest.raises(DossierError, match=r"exact.csv is no part of a dossier"):
+    with pytest.raises(DossierError, match=r"exact.csv is not part of a dossier"):
         verify(place)
 
 

@@ -169,7 +169,7 @@ def test_no_query_asks_of_ids_names_or_free_text() -> None:
         domain, _ = loads(drafted)
         assert list(domain.columns) == list(ASKED)
         for name in set(own) - {domain.privacy.unit}:
-            assert f"# Left out: '{name}': it is called like" in drafted.domain
+            assert f"# Left out: '{name}': its name " in drafted.domain
         groups = re.findall(r'FROM visits GROUP BY "?([^";]+)"?;', drafted.queries)
         assert groups == list(ASKED)
     # What is called so and is something else.
@@ -468,7 +468,7 @@ def test_somebody_can_say_that_the_first_line_names_the_columns(folder: Path) ->
     Path("visits.csv").write_text("clinic,2020,2021\nnorth,CANARY,3\n")
     shown = succeeds("init", "visits.csv", "--header")
     assert list(batchdp.load_domain("domain.toml").columns) == ["clinic", "2020", "2021"]
-    assert "The columns are called what the first line of visits.csv says" in shown
+    assert "The names of the columns are those in the first line of visits.csv" in shown
     assert "CANARY" not in shown + written()
     assert "first line" not in succeeds("init", "--force")
 
@@ -496,7 +496,7 @@ def test_nothing_is_overwritten_unless_forced(folder: Path) -> None:
     Path("visits.csv").write_text("clinic,age\nnorth,3\n")
     Path("queries.sql").write_text("precious")
     with unchanged(folder):
-        assert "queries.sql is there already" in refused("init", "visits.csv")
+        assert "queries.sql exists already" in refused("init", "visits.csv")
     succeeds("init", "visits.csv", "--force")
     assert "precious" not in written()
     Path("study").mkdir()

@@ -175,7 +175,7 @@ def test_nothing_is_charged_and_what_is_forged_or_foreign_is_refused(tmp_path: P
     renamed = replace(release, source=replace(source, sql=SQL.replace("SUM(children)", "COUNT(*)")))
     with pytest.raises(ReleaseError, match="are not those of its SQL"):
         renamed.ask("SELECT COUNT(*) AS n FROM visits")
-    with pytest.raises(ReleaseError, match="no domain that SQL could be about"):
+    with pytest.raises(ReleaseError, match="no domain to ask SQL about"):
         replace(release, source=None).ask("SELECT COUNT(*) AS n FROM visits")
     with pytest.raises(ReleaseError, match="save the release, and ask it again"):
         release.ask("SELECT COUNT(*) AS n FROM visits").save(tmp_path / "free.release")

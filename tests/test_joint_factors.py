@@ -217,7 +217,7 @@ def test_what_joint_factors_cannot_do_is_refused_with_a_remedy() -> None:
     products = batchdp.workloads.products
     with pytest.raises(WorkloadError, match="once more; give one factor for all columns together"):
         products((2, 2), [{(0, 1): np.eye(4), 1: np.eye(2)}])
-    with pytest.raises(WorkloadError, match="is no column"):
+    with pytest.raises(WorkloadError, match="is not a column"):
         products((2, 2), [{(0, 2): np.eye(4)}])
     with pytest.raises(WorkloadError, match="names no column"):
         products((2, 2), [{(): np.eye(1)}])

@@ -163,7 +163,7 @@ def test_groups_that_are_refused(group: str) -> None:
 
 SELECTED = {
     "CASE WHEN age < 3 THEN 'a' END AS coast, COUNT(*) AS n FROM patients GROUP BY 1": "the name of a declared column",
-    "CASE WHEN age < 3 THEN state END AS x, COUNT(*) AS n FROM patients GROUP BY x": "a label that is no constant",
+    "CASE WHEN age < 3 THEN state END AS x, COUNT(*) AS n FROM patients GROUP BY x": "a label that is not a constant",
     "CASE WHEN age < 3 THEN NULL END AS x, COUNT(*) AS n FROM patients GROUP BY x": "a CASE without labels",
     "CASE WHEN age < 3 THEN 'a' END AS x, CASE WHEN age < 4 THEN 'a' END AS x, COUNT(*) AS n FROM patients "
     "GROUP BY 1, 2": "taken by another CASE",

@@ -113,7 +113,7 @@ def test_the_covariance_is_that_of_explicit_matrices_or_refused(ledger: batchdp.
     found = batchdp.optimize(large.structure, privacy="zcdp")
     assert isinstance(found, ResidualStrategy)
     made = without_noise(found, lambda: Records(np.zeros((0, 3), dtype=np.int64)), ledger)
-    with pytest.raises(ReleaseError, match="does not fit; standard_errors"):
+    with pytest.raises(ReleaseError, match="does not fit into memory; standard_errors"):
         _ = made.covariance
 
 

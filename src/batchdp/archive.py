@@ -106,7 +106,7 @@ def save(
     except TypeError as failure:
         raise error(f"cannot write to a {type(path).__name__}; give the name of a file") from failure
     if any(np.asarray(one).dtype.hasobject for one in arrays.values()):
-        raise error("it holds whole numbers that no file has room for")
+        raise error("it holds whole numbers too large for a file")
     text = json.dumps(header)
     members = {"header": np.array(text), "digest": np.array(_digest(text, arrays)), **arrays}
     buffer = io.BytesIO()
@@ -194,7 +194,7 @@ def parse_json(text: str | bytes) -> Any:
 def _check_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a name stands twice")
+        raise ValueError("a name is there twice")
     return found
 
 
@@ -214,7 +214,7 @@ def read_format(path: str | os.PathLike[str]) -> str | None:
 def _read_array(members: zipfile.ZipFile, member: zipfile.ZipInfo, kinds: str) -> Any:
     """One array, of one of these kinds of entries; nothing is allocated that the member does not hold."""
     if not member.filename.endswith(".npy"):
-        raise ValueError(f"{member.filename} is no array")
+        raise ValueError(f"{member.filename} is not an array")
     with members.open(member) as file:
         version = np.lib.format.read_magic(file)
         readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
@@ -267,7 +267,7 @@ def check_folder(
         raise error(f"the folder of {target} does not exist; create {target.parent} first")
     if target.is_dir() and any(target.iterdir()):
         if not overwrite:
-            raise error(f"{target} holds files already; name a new folder, or say that it is to be replaced")
+            raise error(f"{target} already holds files; name a new folder, or allow it to be replaced")
         if not (target / mark).is_file():
             raise error(f"{target} holds files that no {maker} wrote; name a new folder")
     return target

@@ -100,7 +100,7 @@ def _show_exact(domain: Path, where: str, ledger: Path | None, epsilon: float | 
     from batchdp.release.checking import look
 
     if ledger is not None or epsilon is not None or output is not None:
-        raise typer.BadParameter("--exact spends nothing and writes nothing; leave --ledger, --epsilon and -o away")
+        raise typer.BadParameter("--exact spends nothing and writes nothing; leave out --ledger, --epsilon and -o")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise ReleaseError("--exact shows exact counts on a terminal only, and there is none; nothing was read")
     declared = batchdp.load_domain(domain)

@@ -124,7 +124,7 @@ def truth(made: Plan, table: Path) -> Dense:
 def _prepare(folder: Path) -> None:
     """A new or an empty folder, or one that an earlier demonstration made; only its own files are removed there."""
     if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / MARK).is_file())):
-        raise ReleaseError(f"{folder} is there already and not from a demonstration; name another with --folder")
+        raise ReleaseError(f"{folder} exists already and is not from a demonstration; name another with --folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name in OURS:

@@ -74,7 +74,7 @@ def command(
     for path in (domain, queries):
         check_output(path, DomainError, inputs=(*given, codebook))
         if path.exists() and not force:
-            raise DomainError(f"{path} is there already; use --force to replace it or --folder for another place")
+            raise DomainError(f"{path} exists already; use --force to replace it or --folder for another place")
     name, columns, remarks = "patients", list(EXAMPLE), ""
     if table is not None:
         from batchdp.engines.schema import read_schema
@@ -110,7 +110,7 @@ def _first_line(table: str) -> str:
     if not is_csv(table):
         return ""
     return (
-        f"The columns are called what the first line of {table} says; if that is a record, delete what is written and "
+        f"The names of the columns are those in the first line of {table}; if that is a record, delete these files and "
         "add a line with names.\n"
     )
 

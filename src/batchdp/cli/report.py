@@ -57,7 +57,7 @@ def command(
         _before(release, output, criteria, ledger, title)
         return
     if criteria is not None:
-        raise typer.BadParameter(f"criteria are for plans, and {release} is none", param_hint="--criteria")
+        raise typer.BadParameter(f"criteria are for plans, and {release} is not one", param_hint="--criteria")
     source = files.find_release(release)
     files.check_output(output, ReleaseError, inputs=(release, source, ledger, plan))
     loaded = batchdp.load_release(source)

@@ -88,7 +88,7 @@ def _check_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_constant(constant: str) -> Any:
-    raise ValueError(f"{constant} is no number of JSON")
+    raise ValueError(f"{constant} is not a JSON number")
 
 
 Table = tuple[str, Callable[[], list[Described]]]
@@ -102,7 +102,7 @@ def _find_tables(content: Any) -> Iterator[Table]:
     several = next((key for key in ("resources", "tables") if isinstance(content.get(key), list)), None)
     for part in [content] if several is None else content[several]:
         if not isinstance(part, dict):
-            raise ValueError(f"{several} holds something that is no object; a codebook is {EXPECTED}")
+            raise ValueError(f"{several} holds something that is not an object; a codebook is {EXPECTED}")
         if "fields" in part:
             yield _name(part), partial(frictionless_columns, part)
         elif "columns" in part:

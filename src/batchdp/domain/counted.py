@@ -24,10 +24,10 @@ ALONE = "Standard errors and intervals are of the noise alone: they do not cover
 UNKNOWN = (
     "Which rows were left out, and which values counted as others, is not recorded: an older version made this release."
 )
-CODES = "A record with a code that is missing, no whole number or out of range is not counted."
+CODES = "A record with a code that is missing, not a whole number or out of range is not counted."
 COUNTS = (
-    "The counts are the caller's: a text is the number that it spells, one that is no whole number is rounded down, "
-    "one that is no number, missing, infinite or below 0 is taken as 0, and one above 2^62 as 2^62."
+    "The counts are the caller's: a text is the number that it spells, one that is not a whole number is rounded down, "
+    "one that is not a number, missing, infinite or below 0 is taken as 0, and one above 2^62 as 2^62."
 )
 LABELLED = "Counts are found by their labels: a cell that no label names counts 0, and what names no cell is left out."
 LARGE = 10**9
@@ -135,36 +135,36 @@ class Counted:
         kinds = {"number": int | float, "date": str}
         found = []
         if dropping:
-            found.append(f"Left out are rows {_join_words(dropping, '; ')}.")
+            found.append(f"Left out: rows {_join_words(dropping, '; ')}.")
         if self.unit is not None:
             found.append(self._unit(after=bool(dropping)))
         if clipped:
             found.append(
-                "Values beyond an end of their range count as the nearer end, in conditions such as WHERE too: "
+                "Values outside their range count as the nearer end, also in conditions such as WHERE: "
                 f"{_join_words(clipped)}."
             )
         if rounded:
-            found.append(f"Values are rounded to the nearest step, in conditions too: {_join_words(rounded)}.")
+            found.append(f"Values are rounded to the nearest step, also in conditions: {_join_words(rounded)}.")
         if keeping:
             apart = ", but in no"
             if self.own_rows:
                 apart = " as “anything else” or “NULL”, where a table has such rows, and in no other"
             found.append(
-                f"Counted{apart} group, sum, average or quantile of that column are rows {_join_words(keeping, '; ')}."
+                f"Counted{apart} group, sum, average or quantile of that column: rows {_join_words(keeping, '; ')}."
             )
         if not self.own_rows and any(not (one.drop or one.clip) for one in asked):
             found.append(
-                "Conditions such as WHERE take a value that is not declared as it is; functions such as LIKE know "
-                "declared ones alone."
+                "Conditions such as WHERE also see values that are not declared; functions such as LIKE see declared "
+                "values only."
             )
         if fractions:
             found.append(
-                "Values that are no whole numbers count in bins, quantiles and conditions, but in no sum, average or "
+                "Values that are not whole numbers count in bins, quantiles and conditions, but in no sum, average or "
                 f"group of a single number: {_join_words(fractions)}."
             )
         for kind, ends in kinds.items():
             if names := [one.name for one in self.columns if isinstance(one.low, ends)]:
-                found.append(f"What is no {kind} is NULL: {_join_words(names)}.")
+                found.append(f"Values that are not {kind}s count as NULL: {_join_words(names)}.")
         return found
 
     def header(self) -> dict[str, Any]:

@@ -322,9 +322,9 @@ def sort_out(given: Sequence[Described], unit: str | None) -> tuple[list[Describ
         elif taken[fold(column.name)] > 1:
             reason = "several columns have this name, upper or lower case; rename all but one"
         elif is_own(column):
-            reason = "it is called like an id; if it tells persons apart, make it the unit"
+            reason = "its name looks like an id; if it tells persons apart, make it the unit"
         elif column.kind in ("text", "unknown") and not column.values and is_free_text(column.name):
-            reason = "it is called like names or free text; declare it if it has a few values that are public"
+            reason = "its name suggests names or free text; declare it if it has a few values that are public"
         elif len(kept) == MOST_COLUMNS:
             reason = f"more than {MOST_COLUMNS} columns; declare those that you ask about"
         else:

@@ -69,11 +69,9 @@ class Lookup(BaseModel):
         seen: set[str] = set()
         for row in self.rows or ():
             if len(row) != len(folded):
-                raise ValueError("rows: each has the key and one field a column")
+                raise ValueError("rows: each needs the key and one field for each column")
             if row[0] in seen:
-                raise ValueError(
-                    f"key: {row[0]!r} stands in {self.file} twice, so that rows would multiply; keep one row"
-                )
+                raise ValueError(f"key: {row[0]!r} stands in {self.file} twice, so rows would multiply; keep one row")
             seen |= set() if row[0] is None else {row[0]}
             for text in row:
                 if text is not None:

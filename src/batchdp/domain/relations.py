@@ -191,7 +191,9 @@ def as_counted(domain: Domain, relations: Sequence[Relation]) -> Domain:
         return domain
     own = domain.tables if isinstance(domain, Database) else {domain.table: domain}
     if taken := next((one.name for one in relations if one.name in own), None):
-        raise DomainError(f"{taken!r} is the name of a table, and of what is made of others; rename the table")
+        raise DomainError(
+            f"{taken!r} is the name of a table, and of a join or subquery of other tables; rename the table"
+        )
     return database_of({**own, **{one.name: one.domain for one in relations}}, domain, tuple(relations))
 
 

@@ -200,7 +200,9 @@ def open_files(path: Path, domain: Domain, columns: Collection[str] | None) -> S
     headers = [read_header(file) for file in files] if kind == "CSV" else []
     for file, header in zip(files, headers, strict=False):
         if header != headers[0]:
-            raise TableError(f"{file} has another header than {files[0]}; give all files of a folder the same columns")
+            raise TableError(
+                f"{file} has a different header from {files[0]}; give all files of a folder the same columns"
+            )
     for file in files:
         beside = _folder_keys(file, path.absolute())
         if headers:

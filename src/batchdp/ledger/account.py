@@ -189,8 +189,8 @@ class Account:
             kept = "has no delta" if self.delta is None else "was created, or first spent from, with no thresholds="
             raise BudgetError(
                 f"delta={float(delta):g} cannot be charged: this ledger of {self.promise} {kept}, which values found "
-                "in texts need; create one with epsilon=, delta= and thresholds=, or leave delta out, and texts to "
-                "yourself"
+                "in texts need; create one with epsilon=, delta= and thresholds=, or leave delta out, and declare "
+                "texts yourself"
             )
         return charges | {DELTA: _up(exact_delta(delta))}
 
@@ -223,7 +223,7 @@ class Account:
             raise BudgetError(f"share={share!r}: a ledger has at most {MOST_SHARES} shares")
         if not moved.admitting:
             raise BudgetError(
-                f"{share}={as_text(amount)} leaves less than was spent already, by that share or outside of all; "
+                f"{share}={as_text(amount)} leaves less than was spent already, by that share or outside all shares; "
                 "what was spent cannot be given back"
             )
         return moved
@@ -395,7 +395,7 @@ def _check_amounts(event: Event, before: list[Event], terms: Event) -> None:
     left = Account.read(terms, event)
     if event is terms:
         if before and before[0].charges is not None and any(one.kind != "create" for one in before):
-            raise BrokenChainError(f"entry {event.number} divides a delta anew that was spent from")
+            raise BrokenChainError(f"entry {event.number} divides a delta again after some of it was spent")
         expected = carried_over(before, replace(left, shares={}, spent={})) if before else replace(left, spent={})
         adds_up = left.is_sound() and _same(left, expected)
     else:

@@ -105,5 +105,5 @@ def promise_with(account: Account, delta: Amount) -> Account:
 def with_delta(asked: Budget, delta: Amount | None) -> Budget:
     """The budget; refused where it is no ε and a δ goes with it."""
     if delta is not None and not asked.noise.is_pure:
-        raise PrivacyParameterError(f"delta={delta!r} goes with epsilon=; noise with rho finds no values")
+        raise PrivacyParameterError(f"delta={delta!r} goes with epsilon=; values are not found with rho")
     return asked

@@ -80,7 +80,7 @@ def digest_file(ledger: Path, event: Event) -> str:
 
 def _file_name(output_sha256: str) -> str:
     if len(output_sha256) != 64 or set(output_sha256) - set("0123456789abcdef"):  # a forged entry could name any file
-        raise LedgerError(f"output_sha256={output_sha256[:80]!r} is no digest; the ledger was forged")
+        raise LedgerError(f"output_sha256={output_sha256[:80]!r} is not a digest; the ledger was forged")
     return f"{output_sha256}.output"
 
 

@@ -178,7 +178,7 @@ def _check_cells(cells: Cells | SeveralCells, workload: Any) -> None:
     # Nor that blocks exclude each other in which one record has a cell.
     if not _meets_as_counted(cells, workload):
         raise PlanError(
-            "strategy: its workload says of blocks that no record is in all of them, and some record may be; optimise "
+            "strategy: its workload says that no record is in all of some blocks, but some record may be; optimise "
             "plan.workload itself, or leave its meetings as they are"
         )
     # Nor that records have other cells together than they have.

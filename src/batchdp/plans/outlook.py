@@ -265,8 +265,8 @@ def outlook(
     """
     if not isinstance(plan, Plan):
         raise ReleaseError(
-            f"plan is a {type(plan).__name__}; an outlook needs a Plan, from plan(sql, domain): strategies say "
-            "their errors by expected_squared_error"
+            f"plan is a {type(plan).__name__}; an outlook needs a Plan, from plan(sql, domain): a strategy has "
+            "expected_squared_error"
         )
     strategy, options = plan.strategy, plan.options
     noise = strategy.noise

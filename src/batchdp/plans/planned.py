@@ -211,7 +211,9 @@ def _(
     planned: Plan, neighbours: Relation | None, rows_per_unit: int | None, max_rows: int | None
 ) -> tuple[Any, Neighbours, int | None]:
     if (neighbours, rows_per_unit, max_rows) != (None, None, None):
-        raise PrivacyParameterError("neighbours, rows_per_unit and max_rows of a plan stand in its domain; plan again")
+        raise PrivacyParameterError(
+            "neighbours, rows_per_unit and max_rows of a plan are in its domain; change them there and plan again"
+        )
     protected = planned.protected
     return planned.strategy, declared_neighbours(protected), protected.privacy.max_rows
 

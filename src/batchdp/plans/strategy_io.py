@@ -328,9 +328,9 @@ def _weighted_group(
     apart, difference = (reading[name].next(tables, len(columns)) for name in ("apart", "difference"))
     flags = np.concatenate([apart, difference])
     if np.any(theta < 0) or not np.all((flags == 0) | (flags == 1)) or np.any(apart * difference):
-        raise PlanError("the weights of its tables are none")
+        raise PlanError("its tables have no weights")
     if any(len(c.orbit) != 2 and difference[:, i].any() for i, c in enumerate(columns)):
-        raise PlanError("a difference is taken of a column that has not two values")
+        raise PlanError("a difference is taken of a column that does not have two values")
     insides = [
         each_value(c) if rows is None else _inside(reading["insides"].next(rows, len(c.orbit)), c, own.factors[i])
         for i, (c, rows) in enumerate(zip(columns, one["insides"], strict=True))

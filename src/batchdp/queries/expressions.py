@@ -202,12 +202,12 @@ def read(content: Any, queries: int) -> tuple[Asked[int], ...]:
 
     def part(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < queries:
-            raise ValueError("a query that there is not")
+            raise ValueError("a query that does not exist")
         return value
 
     def asked(name: Any, of: Any) -> Asked[int]:
         if not isinstance(name, str):
-            raise ValueError("a name that is no text")
+            raise ValueError("a name that is not a text")
         return Asked(name, read_expression(of, part) if isinstance(of, dict) else part(of))
 
     return tuple(asked(one["name"], one["of"]) for one in content)
@@ -226,7 +226,7 @@ def read_expression(of: Any, part: Callable[[Any], Part]) -> Combination[Part] |
         shapes = {"variance": (1, 1), "deviation": (1, 1), "covariance": (2, 1), "correlation": (2, 3)}
         sums, products = tuple(map(part, of["sums"])), tuple(map(part, of["products"]))
         if shapes.get(of["what"]) != (len(sums), len(products)) or not isinstance(of["sample"], bool):
-            raise ValueError("a moment that is none")
+            raise ValueError("an unknown moment")
         return Moments(of["what"], of["sample"], part(of["count"]), sums, products)
     if of["kind"] != QUANTILE:
         raise ValueError("an expression of another kind")
@@ -235,9 +235,9 @@ def read_expression(of: Any, part: Callable[[Any], Part]) -> Combination[Part] |
     step = None if of["step"] is None else _number(of["step"])
     ordered = all(low < high for low, high in pairwise(edges))
     if not (0 < share < 1 and ordered and 2 <= len(edges) <= MOST_EDGES and len(below) == len(edges) - 2):
-        raise ValueError("the bins of a quantile do not hang together")
+        raise ValueError("the bins of a quantile do not fit together")
     if step is not None and not (step > 0 and edges[-1] - edges[0] <= MOST_STEPS * step):
-        raise ValueError("a step that is none")
+        raise ValueError("a step that is not one")
     return Crossing(share, edges, below, part(of["total"]), step, _number(of["start"]))
 
 
@@ -248,5 +248,5 @@ def _read_affine(one: Any, part: Callable[[Any], Part]) -> Affine[Part]:
 
 def _number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= LARGEST:
-        raise ValueError("something that is no number, or too large a one")
+        raise ValueError("something that is not a number, or too large")
     return float(value)

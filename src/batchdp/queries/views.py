@@ -82,7 +82,7 @@ class View:
     def read(cls, content: Mapping[str, Any]) -> View:
         """From a file, where anything can stand; a `ValueError` if it is none."""
         if set(content) != {"items", "keys", "order", "limit", "offset", "having", "texts"}:
-            raise ValueError("a view that is none")
+            raise ValueError("something that is not a view")
         items, keys = (tuple(map(_text, content[name])) for name in ("items", "keys"))
         order = tuple((_text(name), _truth(down)) for name, down in content["order"])
         if any(name not in (*items, *keys) for name, _ in order):
@@ -123,13 +123,13 @@ def _test(content: Any, items: tuple[str, ...], depth: int) -> Test:
         return kind, tuple(_test(one, items, depth + 1) for one in content[1])
     sign, name, number = content
     if sign not in SIGNS or name not in items or isinstance(number, bool) or not math.isfinite(float(number)):
-        raise ValueError("a condition that is none")
+        raise ValueError("something that is not a condition")
     return sign, name, float(number)
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise ValueError("something that is no text")
+        raise ValueError("something that is not a text")
     return value
 
 
@@ -141,5 +141,5 @@ def _truth(value: Any) -> bool:
 
 def _whole(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError("something that is no whole number")
+        raise ValueError("something that is not a whole number")
     return value

@@ -106,8 +106,8 @@ def ask(release: Release, sql: str | os.PathLike[str]) -> FreeAnswers:
     source = release.source
     if source is None:
         raise ReleaseError(
-            "this release has no domain that SQL could be about: it is of a strategy, or of an earlier version; "
-            "release a plan to ask it more"
+            "this release has no domain to ask SQL about: it was made from a strategy, or by an earlier "
+            "version; release a plan to ask it more"
         )
     check_release(release)
     text, name = text_of(sql)
@@ -116,7 +116,7 @@ def ask(release: Release, sql: str | os.PathLike[str]) -> FreeAnswers:
     if batch.relations or batch_of(source.selections).relations:
         raise ReleaseError(
             "ask: joins, subqueries and persons are relations of their own, and nothing follows from one about "
-            "another: coarse counts of persons are no sums of fine ones; ask for it in a new release"
+            "another: coarse counts of persons are not sums of fine ones; ask for it in a new release"
         )
     read = follow(release.reader, release.noisy, source, batch.queries)
     known = [all(read.follows[part] for part in parts_of(one.of)) for one in batch.asked]

@@ -72,7 +72,7 @@ def check_comparable(old: Release, new: Release) -> None:
     """Refuse what has no change between it: forged, the same, foreign, or differently capped."""
     for release in (old, new):
         if not isinstance(release, Release):
-            raise ReleaseError(f"a {type(release).__name__} is no release; give two that load_release returns")
+            raise ReleaseError(f"a {type(release).__name__} is not a release; give two that load_release returns")
         check_release(release)
     one, other = old.certificate, new.certificate
     named = f"releases {one.release_id!r} and {other.release_id!r}"
@@ -82,7 +82,7 @@ def check_comparable(old: Release, new: Release) -> None:
         without = one.release_id if not one.snapshot else other.release_id
         raise ReleaseError(f"release {without!r} has no snapshot; say which state of the table it is with snapshot=")
     if one.snapshot == other.snapshot:
-        raise ReleaseError(f"{named} are both of snapshot {one.snapshot!r}: what they differ by is noise; combine them")
+        raise ReleaseError(f"{named} are both of snapshot {one.snapshot!r}: their difference is noise; combine them")
     for name in ("table", "neighbours", "privacy_unit"):
         a, b = getattr(one, name), getattr(other, name)
         if a != b:

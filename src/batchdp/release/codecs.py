@@ -182,7 +182,7 @@ def _decode_tables(header: Header, arrays: Arrays, certificate: PrivacyCertifica
     content = Content(arrays, whole=whole, finite=finite)
     batch, cap = _read_batch(header, arrays, content), header["largest_total"]
     if isinstance(cap, bool) or not isinstance(cap, int) or cap < 1:
-        raise ReleaseError("largest_total is no cap")
+        raise ReleaseError("largest_total is not a cap")
     lattice: TableLattice
     if header["kind"] in (TABLES, RESULTS):
         lattice = _read_weighted(header, content, batch, cap)
@@ -258,7 +258,7 @@ def _read_tables(header: Header, content: Content, batch: KroneckerWorkload) -> 
     for n, (distinct, rows, bits) in zip(batch.sizes, header["columns"], strict=True):
         own = content.next("value", n)
         if not np.array_equal(np.unique(own), np.arange(distinct)) or not 0 <= bits <= MOST_BITS:
-            raise ReleaseError("its columns do not hang together")
+            raise ReleaseError("its columns do not fit together")
         column = Column(n, own, np.zeros(distinct, np.int64), (np.ones((1, 1)),), np.zeros((1, 1)))
         insides.append(IntegerInside(column, None if rows is None else _read_entries(content, rows, distinct), bits))
     weights = _read_weights(content, header["tables"])
@@ -280,7 +280,7 @@ def _read_residual(
         own, home = content.next("value", n), content.next("orbit", k)
         orbits = int(home.max()) + 1
         if not (np.array_equal(np.unique(own), np.arange(k)) and np.array_equal(np.unique(home), np.arange(orbits))):
-            raise ReleaseError("its columns do not hang together")
+            raise ReleaseError("its columns do not fit together")
         columns.append(Column(n, own, home, (np.ones((1, orbits)),), np.zeros((1, orbits))))
         averages.append(content.next("averages", k))
     groups: Any
@@ -356,7 +356,7 @@ def _read_batch(header: Header, arrays: Arrays, content: Content) -> KroneckerWo
         and (names is None or (len(names) == len(weights) and all(isinstance(name, str) for name in names)))
     )
     if not fits or not _in_order(starts, columns, axes):
-        raise ReleaseError("its tables do not hang together")
+        raise ReleaseError("its tables do not fit together")
     called = header["tables_by"]
     if called is not None and (len(called) != len(sizes) or not all(isinstance(name, str) for name in called)):
         raise ReleaseError("its columns have no names")

@@ -171,8 +171,8 @@ def _design(part: Release) -> Design:
     found = Design(part.source.batch, part.reader)
     if isinstance(found.batch, CellBatch) and found.batch.statements.relations:
         raise ReleaseError(
-            f"release {part.certificate.release_id!r} counts persons, or rows of tables that are joined; which of them "
-            "count is a lot of its own, and they neither add up over groups nor combine"
+            f"release {part.certificate.release_id!r} counts persons, or rows of joined tables; which rows count is "
+            "drawn separately for these, so they neither add up over groups nor combine"
         )
     if not is_answered(part.reader, found.batch):
         raise ReleaseError(f"release {part.certificate.release_id!r} answers other queries than its SQL; it was edited")

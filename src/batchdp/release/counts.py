@@ -205,7 +205,7 @@ def tables_given(table: Any, domain: Database, asked: Sequence[str], opened: Exi
         return open_files_once({name: given[name] for name in asked}, opened)
     if len(asked) > 1 and not is_one_database(table):
         raise TableError(
-            f"table is one, the plan asks about {', '.join(asked)}; give a dictionary, like "
+            f"table is a single table, and the plan asks about {', '.join(asked)}; give a dictionary, like "
             f"{{{asked[0]!r}: …, {asked[1]!r}: …}}, or a database that has all of them"
         )
     return open_files_once(dict.fromkeys(asked, table), opened)
@@ -365,7 +365,7 @@ def given_records(
         return codes.read, codes.names, Counted(given="codes")
     if batch.cells > MOST_COUNTED:
         raise TableError(
-            f"the table is one of {batch.cells:.3g} cells' counts, too many to be held; give records: a 2-D array or a "
+            f"the table has the counts of {batch.cells:.3g} cells, too many to hold; give records: a 2-D array or a "
             "frame with one whole-number code a column"
         )
     read = counts_of(table, batch.cells)
@@ -390,11 +390,11 @@ def counts_of(counts: Any, cells: int) -> Callable[[], Integers]:
     length = _length(counts)
     if length is None:
         raise PrivacyParameterError(
-            f"counts is no list of numbers; the workload has {cells} cells: give one count each, in one dimension"
+            f"counts is not a list of numbers; the workload has {cells} cells: give one count each, in one dimension"
         )
     if length != cells:  # nobody is told how many there are: they may be records
         raise PrivacyParameterError(
-            f"counts has more or fewer entries than one a cell; the workload has {cells} cells: give one count each"
+            f"counts does not have one entry for each cell; the workload has {cells} cells: give one count each"
         )
     return lambda: _whole_counts(counts, cells)
 

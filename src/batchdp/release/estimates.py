@@ -106,8 +106,8 @@ def check_fits(needed: Estimate, ledger: Path) -> None:
         )
     if needed.stored + COMPONENT_BYTES * needed.components > LARGEST_OUTPUT:
         raise ReleaseError(
-            f"the release has {needed.measurements:,} measurements, more than the {LARGEST_OUTPUT / 1e9:.0f} GB of one "
-            "that a ledger stores; ask for fewer tables, or of fewer columns"
+            f"the release has {needed.measurements:,} measurements, more than the {LARGEST_OUTPUT / 1e9:.0f} GB "
+            "that a ledger stores of one release; ask for fewer tables, or of fewer columns"
         )
 
 

@@ -387,8 +387,8 @@ class Release(Live):
         m, r = len(numbers), self.reader.measurements
         if m * max(m, r) > MOST_COVARIANCE:
             raise ReleaseError(
-                f"the covariance of {m:,} answers from {r:,} measurements does not fit; standard_errors has the "
-                "errors of each, and a batch of fewer tables has a covariance"
+                f"the covariance of {m:,} answers from {r:,} measurements does not fit into memory; "
+                "standard_errors has the error of each; for a covariance, release fewer tables"
             )
         return self.reader.law(self.reader.rows(numbers)).covariance
 

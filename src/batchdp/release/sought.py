@@ -89,7 +89,7 @@ class Search:
             between = f"{least:,}" if least == most else f"{min(least, most):,} to {max(least, most):,}"
             by = "" if least == most else ", by how many columns are texts"
             said.append(f"A value of a text is found if about {between} persons have it{by}.")
-        called = [one for one in self.left_out if "called like an id" in one]
+        called = [one for one in self.left_out if "looks like an id" in one]
         if called and self.privacy.unit is None:
             said.append("Every row is taken for a person: give the unit, if one person can have several rows.")
         if lines:
@@ -126,7 +126,7 @@ def prepare(
     asked = tuple(one for one in kept if one.name not in said)
     if not asked:
         raise DomainError(
-            "table has no column of which anything could be found; declare them in a domain file, which batchdp init "
+            "nothing could be found about any column of the table; declare them in a domain file, which batchdp init "
             "drafts from the schema"
         )
     origins = {one.name: one.origin for one in kept if one.name in said and one.kind != "boolean"}
@@ -167,7 +167,7 @@ def _sort_out(
         elif one.kind == "other":
             reason = "no kind of column fits its type"
         elif is_identifier(one.name) and not one.values:
-            reason = "it is called like an id; if it is none, rename it, or declare it"
+            reason = "its name looks like an id; if it is not one, rename it or declare it"
         else:
             reason = problem_of_name(one.name)
         if reason is None:

@@ -178,7 +178,7 @@ def check_charged(release: Release, ledger: Ledger, stored: StoredRelease | None
         return False
     stored = stored or ledger.stored(claimed.release_id)
     if stored is None:
-        raise ReleaseError(f"release {claimed.release_id!r}: {ledger.path.name} charged it and has no answers of it")
+        raise ReleaseError(f"release {claimed.release_id!r}: {ledger.path.name} charged it and has no answers for it")
     kept = decoded(stored.output, claimed.release_id)
     own = ((one.name, getattr(claimed, one.name), getattr(kept.certificate, one.name)) for one in fields(claimed))
     unlike = (one for one in own if one[1] != one[2])

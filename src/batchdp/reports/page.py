@@ -103,7 +103,7 @@ def _check(release: Any, ledger: Ledger | None, beside: Any) -> None:
     if ledger is not None:
         check_charged(release, ledger)
     if beside is not None and getattr(beside, "release", None) is not release:
-        raise ReleaseError("beside is of another release; give what denoised() or consistent() of this one gives")
+        raise ReleaseError("beside is of another release; give what denoised() or consistent() of this release returns")
 
 
 def _page(

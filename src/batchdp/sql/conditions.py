@@ -162,7 +162,7 @@ def condition(scope: Scope, node: Node) -> Condition:
         case exp.Column():
             name, column = scope.column(node)
             if not (isinstance(column, Listed) and True in column.values and column.kind == "boolean"):
-                raise scope.refusal(node, "a column by itself is no condition", f"compare {name} with a constant")
+                raise scope.refusal(node, "a column by itself is not a condition", f"compare {name} with a constant")
             return OneOf(name, frozenset([True]))
     raise _no_condition(scope, node)
 

@@ -146,7 +146,7 @@ def _key(scope: Scope, node: Node) -> Key:
     if is_function(inner) and any(inner.find_all(exp.Column)):
         return _computed(scope, inner)
     if not isinstance(inner, exp.Column):
-        raise scope.refusal(node, "GROUP BY something that is no column", "GROUP BY a declared column")
+        raise scope.refusal(node, "GROUP BY something that is not a column", "GROUP BY a declared column")
     named = scope.grouping(inner)
     if named is not None:
         of, name = named
@@ -201,11 +201,11 @@ def _meant(scope: Scope, node: Node) -> Node:
             raise scope.refusal(node, "not the position of an item", f"positions go from 1 to {len(items)}")
         inner = item_of(items[int(text) - 1])
         if not _is_groupable(inner):
-            raise scope.refusal(node, "the position of an item that is no column", "GROUP BY a declared column")
+            raise scope.refusal(node, "the position of an item that is not a column", "GROUP BY a declared column")
     elif isinstance(inner, exp.Column) and not scope.knows(inner) and inner.args.get("table") is None:
         meant = [item for item in items if isinstance(item, exp.Alias) and fold(item.alias) == fold(inner.name)]
         if meant and not _is_groupable(item_of(meant[0])):
-            raise scope.refusal(node, "an alias of something that is no column", "GROUP BY a declared column")
+            raise scope.refusal(node, "an alias of something that is not a column", "GROUP BY a declared column")
         inner = item_of(meant[0]) if meant else inner
     return inner
 
@@ -276,7 +276,7 @@ def _label(scope: Scope, node: Node) -> str | None:
     if isinstance(inner, exp.Boolean):
         return label(bool(inner.this))
     if not isinstance(inner, exp.Literal):
-        raise scope.refusal(node, "a label that is no constant", "write THEN 'label'")
+        raise scope.refusal(node, "a label that is not a constant", "write THEN 'label'")
     try:
         return check_text(str(inner.this))
     except ValueError as error:

@@ -77,7 +77,9 @@ def _rising(scope: Scope, whole: Node, inner: Node) -> tuple[str, Integers | Num
     ((name, column),) = found.items()
     if isinstance(column, Listed):
         raise scope.refusal(
-            whole, f"a quantile of {name}, which is no number", "declare it as integers = [lowest, highest] or as range"
+            whole,
+            f"a quantile of {name}, which is not a number",
+            "declare it as integers = [lowest, highest] or as range",
         )
     own = function(scope, inner)
     if kind_of(own) is date and isinstance(column, Dates):

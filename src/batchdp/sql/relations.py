@@ -230,7 +230,7 @@ def _line(scope: Scope, node: Node, name: str, factor: Fraction) -> tuple[Fracti
         remedy = f"add a step to {name}, like step = 0.01, or declare it as integers = [lowest, highest]"
         raise scope.refusal(node, f"arithmetic with {name}, which has no step", remedy)
     remedy = f"declare {name} as integers, as a range with a step, or as dates"
-    raise scope.refusal(node, f"arithmetic with {name}, which is no number and no day", remedy)
+    raise scope.refusal(node, f"arithmetic with {name}, which is neither a number nor a day", remedy)
 
 
 def _check_size(scope: Scope, node: Node, steps: dict[str, int]) -> None:

@@ -63,7 +63,7 @@ _ODD = {
     "[": ("a bracket", "a list is written IN ('a', 'b')"),
     "{": ("a brace", EXAMPLE),
     "\\": ("a backslash", EXAMPLE),
-    **dict.fromkeys("“”‘’", ("a typographic quote", "texts stand in plain '…'")),
+    **dict.fromkeys("“”‘’", ("a typographic quote", "texts go in plain '…'")),
 }
 """What is wrong with text that begins like this."""
 

@@ -88,7 +88,7 @@ class Scope:
         if name is None:
             remedy = f"declared are {listed(list(self.domain.columns), fold(node.name))}"
             if node.this.args.get("quoted"):
-                remedy = f"texts stand in single quotes; {remedy}"
+                remedy = f"texts go in single quotes; {remedy}"
             raise self.refusal(node, "a column that is not declared", remedy)
         return name, self.domain.columns[name]
 

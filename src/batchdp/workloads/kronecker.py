@@ -394,7 +394,7 @@ class _Factors:
             for c in columns:
                 if isinstance(c, bool) or not isinstance(c, int | np.integer) or not 0 <= c < len(self._sizes):
                     raise WorkloadError(
-                        f"{name}: {c!r} is no column; columns are numbered from 0 to {len(self._sizes) - 1}"
+                        f"{name}: {c!r} is not a column; columns are numbered from 0 to {len(self._sizes) - 1}"
                     )
                 if c in looked:
                     raise WorkloadError(

@@ -245,8 +245,8 @@ def optimize_products(
     """The best strategy with Laplace noise, by the (weighted) sum of squared errors or the largest variance."""
     if workload.joint:
         raise StrategyError(
-            "some factors look at several columns together, which beyond what fits into a matrix is planned with "
-            'Gaussian noise only; ask for privacy="zcdp", or for factors of one column each'
+            "some factors look at several columns together; a batch of these that is too large for a matrix can be "
+            'planned with Gaussian noise only: ask for privacy="zcdp", or for factors of one column each'
         )
     account = Account(options.seconds or DEFAULT_SECONDS, options.progress)
     work = NOMINAL_SECONDS if options.seconds is None else 0.6 * options.seconds

@@ -82,7 +82,7 @@ def _entry(content: Any) -> Entry:
     texts = (entry.release_id, entry.plan_digest, entry.table, entry.time, entry.head)
     later = (entry.privacy_unit, entry.answers_digest, entry.relation, entry.share, entry.snapshot)
     if not all(isinstance(text, str) for text in (*texts, *(one for one in later if one is not None))):
-        raise DossierError("a spend holds something else than texts")
+        raise DossierError("a spend holds something other than texts")
     if entry.unit not in UNITS or entry.state not in ("reserved", "released"):
         raise DossierError("a spend of another kind")
     for name in ("requested", "charged", *(one for one in ("scale", "delta") if getattr(entry, one) is not None)):

@@ -204,8 +204,8 @@ def _what(facts: Facts, about: About) -> tuple[Block, ...]:
         f"{'A count or sum' if facts.derived else 'Every value'} is what is counted plus noise whose law is known. The "
         "noise is as likely to be above as below 0, so that on average it adds nothing; the lattice that it is drawn "
         "on moves a value by less than 1 % of its standard error. No count or sum was rounded to a whole number or cut "
-        "off at 0, so that a count can be negative or a fraction; that is no error, and cutting off would make sums "
-        "too large.",
+        "off at 0, so that a count can be negative or a fraction; that is not an error, and cutting off would make "
+        "sums too large.",
     )
 
 

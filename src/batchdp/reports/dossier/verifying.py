@@ -118,7 +118,7 @@ def _check_digests(place: Path, listed: Mapping[str, str]) -> None:
         except OSError as error:
             raise DossierError(f"cannot read {path}: {error.strerror or error}") from error
         if found != listed[path]:
-            raise DossierError(f"{path} was changed after the dossier was written: its digest is another")
+            raise DossierError(f"{path} was changed after the dossier was written: its digest differs")
 
 
 def _release(place: Path) -> Release:
@@ -128,7 +128,7 @@ def _release(place: Path) -> Release:
     except BatchDPError as error:
         raise DossierError(f"{RELEASE}: {error}") from error
     if extra:
-        raise DossierError(f"{RELEASE} holds {extra[0]!r}, which no release has, or has otherwise: it was edited")
+        raise DossierError(f"{RELEASE} holds {extra[0]!r}, which no release has, or has in another form: it was edited")
     return loaded
 
 
@@ -142,7 +142,7 @@ def _facts(place: Path, release: Release, listed: Mapping[str, str]) -> Facts:
         if not isinstance(versions, dict) or set(versions) != set(installed()):
             raise DossierError(f"{EVIDENCE}: versions of other programs than a dossier is written with")
         if not all(isinstance(one, str) and re.fullmatch(r"[\w.+!-]{1,50}", one) for one in versions.values()):
-            raise DossierError(f"{EVIDENCE}: versions that are none")
+            raise DossierError(f"{EVIDENCE}: something that is not a version")
         books = None if content["ledger"] is None else Books.read(content["ledger"])
     except (ValueError, KeyError, RecursionError) as error:
         raise DossierError(f"{EVIDENCE} is not the evidence of a dossier ({type(error).__name__})") from error
@@ -180,7 +180,7 @@ def _check_texts(
     except DossierError as error:
         raise DossierError(f"{ABOUT}: {error}") from error
     for path in sorted(set(listed) - {*made, *order, RELEASE, f"{TABLES}/{INDEX}"}):
-        raise DossierError(f"{path} is no part of a dossier")
+        raise DossierError(f"{path} is not part of a dossier")
     wrote = facts.versions["batchdp"]
     if wrote != mine["batchdp"]:
         words = sorted(set(made) - {ABOUT, EVIDENCE, COVARIANCE})
@@ -228,7 +228,7 @@ def _columns(path: Path, notes: Sequence[str]) -> dict[str, list[Any]]:
             with path.open(newline="", encoding="utf-8") as file:
                 head, *rows = csv.reader(file, strict=True)
             if len(set(head)) < len(head) or any(len(row) != len(head) for row in rows):
-                raise ValueError("columns that are there twice, or fields of none")
+                raise ValueError("columns that are there twice, or fields without a column")
             return {name: [row[i] for row in rows] for i, name in enumerate(head)}
         import pyarrow.parquet as pq  # type: ignore[import-untyped]
 

@@ -93,7 +93,7 @@ class Legend:
             and all(key.titles for key in keys)
         )
         if not fits:
-            raise WorkloadError("the legend of the tables does not hang together")
+            raise WorkloadError("the legend of the tables does not fit together")
         rows = np.array([prod(len(keys[k].titles) for k in own) for own in kinds], dtype=object)
         pairs = np.unique(np.stack([batch.columns, batch.chosen, axes]), axis=1).T.tolist()
         if any(batch.factors[c][f].rows != rows[kind] for c, f, kind in pairs):
@@ -108,7 +108,7 @@ def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise WorkloadError("the legend of the tables holds something that is no text")
+        raise WorkloadError("the legend of the tables holds something that is not a text")
     return value
 
 
@@ -272,7 +272,7 @@ def _read(content: Mapping[str, Any], workload: KroneckerWorkload, legend: Legen
         return Part(start, tuple(strides))
 
     if not isinstance(content["name"], str):
-        raise WorkloadError("what is asked has a name that is no text")
+        raise WorkloadError("what is asked has a name that is not a text")
     return Run(name=content["name"], keys=keys, of=read_expression(content["of"], part))
 
 
