@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from batchdp.errors import WorkloadError, check_whole
+from batchdp.errors import WorkloadError
 from batchdp.linalg.matrix import (
     BLOCK_ENTRIES,
     Dense,
@@ -30,25 +30,7 @@ from batchdp.linalg.matrix import (
 from batchdp.linalg.product import CellMap, Product
 from batchdp.progress import Outcome
 from batchdp.text import Shown
-from batchdp.workloads.records import cells_of_records, checked_records
-
-Ends = tuple[tuple[int, int, int], ...]
-"""The lower and the upper cell, −1 for none, and in how many steps one gets from one to the other."""
-
-
-def checked_ends(ends: Iterable[tuple[int, int, int]], blocks: tuple[int, ...]) -> Ends:
-    """The pairs, refused unless each is two cells of one block."""
-    block_of = np.repeat(np.arange(len(blocks)), blocks)
-    checked = []
-    for pair in ends:
-        low, high, steps = (check_whole("ends", number, -1, WorkloadError) for number in pair)
-        known = [cell for cell in (low, high) if cell != -1]
-        if steps < 1 or low == high or any(cell >= len(block_of) for cell in known):
-            raise WorkloadError(f"ends={pair!r} are not two cells with at least one step between them")
-        if len({int(block_of[cell]) for cell in known}) > 1:
-            raise WorkloadError(f"ends={pair!r} lie in two blocks; a stretch lies in one")
-        checked.append((low, high, steps))
-    return tuple(checked)
+from batchdp.workloads.records import cells_of_records, checked_blocks, checked_ends, checked_meetings, checked_records
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,8 +194,8 @@ class MatrixWorkload(Workload, Shown):
         object.__setattr__(self, "matrix", W)
         object.__setattr__(self, "names", _checked_names(names, queries))
         object.__setattr__(self, "weights", None if weights is None else checked_weights(weights, queries, "query"))
-        object.__setattr__(self, "blocks", (W.shape[1],) if blocks is None else _checked_blocks(blocks, W.shape[1]))
-        object.__setattr__(self, "meetings", _checked_meetings(meetings, len(self.blocks)))
+        object.__setattr__(self, "blocks", (W.shape[1],) if blocks is None else checked_blocks(blocks, W.shape[1]))
+        object.__setattr__(self, "meetings", checked_meetings(meetings, len(self.blocks)))
         object.__setattr__(self, "structure", structure)
         object.__setattr__(self, "ends", checked_ends(ends, self.blocks))
         called = None if cell_names is None else _checked_names(cell_names, W.shape[1], "cell")
@@ -492,32 +474,4 @@ def checked_weights(weights: ArrayLike, count: int, what: str) -> Dense:
     if not np.all((checked >= SMALLEST) & (checked <= LARGEST)):
         raise WorkloadError(f"weights must be finite and above 0; leave out a {what} that does not matter")
     checked.flags.writeable = False
-    return checked
-
-
-def _checked_blocks(blocks: Iterable[int], cells: int) -> tuple[int, ...]:
-    try:
-        checked = tuple(check_whole("blocks", size, 1, WorkloadError) for size in blocks)
-    except TypeError as error:
-        raise WorkloadError(f"blocks={blocks!r} is not a list; give the number of cells in each") from error
-    if sum(checked) != cells:
-        raise WorkloadError(f"blocks have {sum(checked)} cells in all, the workload {cells}; give the sizes in order")
-    return checked
-
-
-def _checked_meetings(meetings: Iterable[Iterable[int]] | None, blocks: int) -> tuple[tuple[int, ...], ...]:
-    if meetings is None:
-        return (tuple(range(blocks)),)
-    try:
-        checked = tuple(
-            tuple(sorted({check_whole("meetings", block, 0, WorkloadError) for block in met})) for met in meetings
-        )
-    except TypeError as error:
-        raise WorkloadError(f"meetings={meetings!r} is not a list of lists of blocks' numbers, from 0") from error
-    named = {block for met in checked for block in met}
-    if named != set(range(blocks)):
-        raise WorkloadError(
-            f"meetings name the blocks {sorted(named)}, the workload has 0 to {blocks - 1}; name each at least once: "
-            "one in no meeting would count as having no records"
-        )
     return checked
