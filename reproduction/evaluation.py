@@ -11,7 +11,7 @@ from pathlib import Path
 
 from batchdp.archive import write_atomically
 from batchdp.errors import check_finite, check_whole
-from batchdp.progress import Progress
+from batchdp.text import Progress
 from reproduction import examples
 from reproduction.datasets import originals, stand_ins
 from reproduction.drawing import draw, has_curves

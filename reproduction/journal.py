@@ -15,7 +15,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from batchdp.archive import write_atomically
-from batchdp.progress import Outcome
+from batchdp.text import Outcome
 from reproduction.errors import ReproductionError
 from reproduction.parameters import FIGURES
 from reproduction.points import Batch, Point, Task

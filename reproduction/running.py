@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 
-from batchdp.progress import Progress
+from batchdp.text import Progress
 from reproduction.datasets import Collection, merged
 from reproduction.journal import Journal, Row, row_for
 from reproduction.measuring import Job, Measured, measure

@@ -14,13 +14,13 @@ from scipy import sparse
 from scipy.optimize import nnls
 from scipy.sparse.linalg import lsmr
 
-from batchdp.progress import Outcome
 from batchdp.release.consistency import tables as searching
 from batchdp.release.consistency.cells import FAINT, Fit, closest_cells
 from batchdp.release.consistency.faces import Columns, closure, join_components, maximal, split_table, subsets
 from batchdp.release.consistency.newton import lift
 from batchdp.release.consistency.rounding import nested_families, round_controlled, round_margin, round_onto_margins
 from batchdp.release.consistency.tables import Settings, closest_tables, hold_margins, project_onto_simplex
+from batchdp.text import Outcome
 
 Dense = NDArray[np.float64]
 

@@ -7,9 +7,9 @@ import pytest
 from numpy.typing import NDArray
 
 from batchdp.linalg.matrix import Dense, dense
-from batchdp.progress import Outcome
 from batchdp.strategies.bounds import convex
 from batchdp.strategies.bounds.convex import Optimum, solve
+from batchdp.text import Outcome
 
 
 def _hostile() -> dict[str, Dense]:

@@ -17,12 +17,12 @@ from scipy import sparse
 
 import batchdp
 from batchdp.linalg.matrix import dense
-from batchdp.progress import Outcome
 from batchdp.release.consistency import cells
 from batchdp.release.consistency.faces import split_table
 from batchdp.release.denoise import denoised, shrink, smooth, tables, target
 from batchdp.release.denoise.mixing import best_mix
 from batchdp.release.denoise.tables import denoise_tables
+from batchdp.text import Outcome
 from commands import make_study, run, succeeds
 from kinds import MAKERS, kind
 from test_components import structure

@@ -7,7 +7,7 @@ from scipy import sparse
 from batchdp import STRATEGIES, MatrixWorkload, PairStrategy, StrategyError, bounds, optimize, workloads
 from batchdp.linalg.matrix import dense
 from batchdp.optimizer.families.gaussian import gaussian
-from batchdp.progress import Outcome
+from batchdp.text import Outcome
 from cases import contract_workload, peer_figures, small_workloads
 
 CONTRACT = sorted({figure[:4] for figure in peer_figures(1024) if figure[0].startswith("W")})

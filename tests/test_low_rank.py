@@ -10,8 +10,8 @@ from batchdp import MatrixWorkload, PairStrategy, StrategyError, low_rank, workl
 from batchdp.linalg.matrix import dense
 from batchdp.optimizer.families.low_rank import paper, solve_fast
 from batchdp.optimizer.families.low_rank.fast import repaired
-from batchdp.progress import Outcome
 from batchdp.strategies.pair import complete
+from batchdp.text import Outcome
 from batchdp.workloads.reduction import reduce
 from cases import EXAMPLE_1, EXAMPLE_2, contract_workload, small_workloads
 

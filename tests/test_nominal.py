@@ -14,9 +14,9 @@ import pytest
 
 import batchdp
 from batchdp import optimize, workloads
-from batchdp.progress import Outcome
 from batchdp.release.consistency.tables import Settings, closest_tables
 from batchdp.strategies.account import Account
+from batchdp.text import Outcome
 from batchdp.workloads.kronecker import in_factors
 
 PACKAGE = Path(batchdp.__file__).parent

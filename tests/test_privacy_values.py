@@ -15,7 +15,7 @@ from batchdp.mechanism.calibrate import calibrate
 from batchdp.mechanism.prepare import lattice_of
 from batchdp.optimizer.shapes import shaped_noise
 from batchdp.privacy import GAUSSIAN, KNORM, LAPLACE, MOST, NAMED, Budget, Noise, noise_of
-from batchdp.progress import Outcome
+from batchdp.text import Outcome
 
 
 def test_the_variances_are_those_of_the_mechanisms() -> None:

@@ -15,7 +15,7 @@ import batchdp
 from batchdp import MatrixWorkload, Workload, workloads
 from batchdp.errors import BatchDPError, PrivacyParameterError, ReleaseError, StrategyError, WorkloadError
 from batchdp.linalg.matrix import dense
-from batchdp.progress import Outcome
+from batchdp.text import Outcome
 from batchdp.workloads.kronecker import KroneckerWorkload, in_factors
 
 EACH = np.eye(3)

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 import batchdp
 from batchdp.errors import ReleaseError
 from batchdp.plans import designs
-from batchdp.progress import Outcome
 from batchdp.release.records import exchange, records, tree
 from batchdp.release.records.exchange import Exchange
 from batchdp.release.records.fitting import Axis, Codes, FittedTable, Fitting, Known, fitting
 from batchdp.release.records.tree import JunctionTree, choose_tables, draw_from_tree, give_margin, information
+from batchdp.text import Outcome
 from commands import run, succeeds
 
 N = 4000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from batchdp.progress import Progress
+from batchdp.text import Progress
 from reproduction.peers.figures import Task, published
 from reproduction.peers.journal import Line, load, save
 from reproduction.peers.measuring import measure

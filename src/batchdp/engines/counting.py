@@ -39,7 +39,7 @@ from batchdp.engines.coding import (
 from batchdp.engines.columns import engine_function, identify, is_missing, kind_of, known, read_column, spell
 from batchdp.engines.source import Engine, Query, Source, shield, shield_all
 from batchdp.errors import TableError
-from batchdp.progress import Progress
+from batchdp.text import Progress
 from batchdp.workloads.encode.atoms import AmountAtoms, Atoms
 
 _md5 = engine_function("md5", lambda text: None, (str,), str)

@@ -32,8 +32,8 @@ from batchdp.engines.columns import identify, is_missing, kind_of, known, read_c
 from batchdp.engines.counting import Counted, bound_units, counted_by, lots, ready, tell_apart
 from batchdp.engines.source import Engine, Query, Source, shield
 from batchdp.errors import TableError
-from batchdp.progress import Progress
 from batchdp.queries.query import Amount
+from batchdp.text import Progress
 from batchdp.workloads.encode.atoms import Atoms, ListedAtoms, split
 from batchdp.workloads.encode.several import disjoint
 

@@ -21,7 +21,7 @@ from batchdp.mechanism.calibrate import opendp_noise
 from batchdp.mechanism.knorm.drawing import draws
 from batchdp.mechanism.measurement import GroupNoise, IntegerMeasurement, Integers
 from batchdp.privacy import Gaussian, KNorm, Laplace, Noise
-from batchdp.progress import Progress
+from batchdp.text import Progress
 
 CHUNK = 2**14
 """Measurements that are drawn for at a time."""

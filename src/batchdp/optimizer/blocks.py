@@ -18,11 +18,11 @@ from batchdp.optimizer.families import families_for
 from batchdp.optimizer.options import Options
 from batchdp.optimizer.together import spanning
 from batchdp.privacy import LAPLACE, Noise
-from batchdp.progress import Outcome
 from batchdp.strategies.account import Account, EndedError, PairSearch, Progress, reduction_price
 from batchdp.strategies.blocks import assembled, best_shares, error_of
 from batchdp.strategies.bounds.spectral import solve_max
 from batchdp.strategies.pair import PairStrategy, complete
+from batchdp.text import Outcome
 from batchdp.workloads.layers import layers, partitions
 from batchdp.workloads.matrix import SMALLEST, MatrixWorkload, Pair
 from batchdp.workloads.reduction import Reduction, merge_parallel, reduce

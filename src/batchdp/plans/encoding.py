@@ -21,12 +21,12 @@ from batchdp.linalg.matrix import plain
 from batchdp.plans.componentwise import ComponentCells
 from batchdp.plans.criteria import Statement, statement_of, statements_of
 from batchdp.plans.options import Options
-from batchdp.progress import Progress
 from batchdp.queries.expressions import Asked
 from batchdp.queries.query import QUERY, Query
 from batchdp.queries.query import statements_of as by_name
 from batchdp.queries.views import View
 from batchdp.sql.script import Batch
+from batchdp.text import Progress
 from batchdp.workloads.encode import TableBatch
 from batchdp.workloads.encode.atoms import Atoms, parts_of
 from batchdp.workloads.encode.cells import Cells, cells_of

@@ -24,8 +24,8 @@ from batchdp.linalg.matrix import Dense, Indices
 from batchdp.linalg.threads import one_thread
 from batchdp.optimizer import optimize
 from batchdp.privacy import Budget
-from batchdp.progress import Progress
 from batchdp.strategies.residual.strategy import closure, is_whole, least_sum
+from batchdp.text import Progress
 from batchdp.workloads.kronecker import KroneckerWorkload
 
 ORDERS = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0, 5000.0)

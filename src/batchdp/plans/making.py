@@ -26,11 +26,11 @@ from batchdp.plans.options import FAIR, Options, PlanObjective, checked_weights,
 from batchdp.plans.planned import PLANNER, Plan, declared_neighbours
 from batchdp.plans.weighing import Weighing, weighed, weighing
 from batchdp.privacy import GAUSSIAN, NOISES, Privacy
-from batchdp.progress import Outcome, Progress
 from batchdp.sql.script import batch_of, is_many, load_text, read_selections
 from batchdp.strategies.pair import PairStrategy
 from batchdp.strategies.shaped import DEFAULT, ShapeLimits
 from batchdp.strategies.strategy import Strategy
+from batchdp.text import Outcome, Progress
 from batchdp.workloads.encode import checked_orders, tables_of
 from batchdp.workloads.encode.cells import MOST_CELLS
 from batchdp.workloads.encode.demands import Orders

@@ -26,7 +26,6 @@ from batchdp.optimizer.marginal.search import grams_of
 from batchdp.optimizer.options import OBJECTIVES
 from batchdp.optimizer.residual.optimizing import added_up, of_whole_tables
 from batchdp.optimizer.residual.splits import Batch
-from batchdp.progress import Outcome
 from batchdp.strategies.bounds.convex import OptimalityBound
 from batchdp.strategies.marginal.columns import ColumnStrategy, by_strategy, each_value
 from batchdp.strategies.marginal.strategy import MarginalGroup, MarginalStrategy, Results, TableGroup
@@ -37,6 +36,7 @@ from batchdp.strategies.residual.strategy import ListedParts, ResidualStrategy, 
 from batchdp.strategies.residual.terms import ResidualFactor, TermGroup
 from batchdp.strategies.shape import Shape, check_sample
 from batchdp.strategies.strategy import TOLERANCE, FactoredStrategy, Strategy
+from batchdp.text import Outcome
 from batchdp.workloads.kronecker import Factor, KroneckerWorkload
 from batchdp.workloads.matrix import MatrixWorkload
 

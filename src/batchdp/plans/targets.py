@@ -22,10 +22,10 @@ from batchdp.plans.options import FAIR, LARGEST, Options
 from batchdp.plans.planned import Plan
 from batchdp.plans.weighing import Weighing, or_little, weighed, weighing
 from batchdp.privacy import MOST, NOISES, Budget, Privacy
-from batchdp.progress import Progress
 from batchdp.queries.query import LARGEST_WEIGHT, LEAST_WEIGHT
 from batchdp.strategies.shaped import DEFAULT, ShapeLimits
 from batchdp.strategies.strategy import Strategy
+from batchdp.text import Progress
 from batchdp.workloads.encode.cells import MOST_CELLS
 
 NICE = (1.0, 2.0, 2.5, 5.0, 10.0)

@@ -43,7 +43,6 @@ from batchdp.plans.planned import settle
 from batchdp.plans.source import Source
 from batchdp.privacy import Budget, Currency, round_down, round_up
 from batchdp.private import CellCounts, Counts
-from batchdp.progress import Progress
 from batchdp.queries.expressions import Asked
 from batchdp.queries.views import View
 from batchdp.release.certificate import certify, certify_groups, packed
@@ -54,7 +53,7 @@ from batchdp.release.release import Release
 from batchdp.release.said import Said
 from batchdp.release.verify import answers_digest, check_charged, check_release, plan_digest
 from batchdp.strategies.strategy import Strategy
-from batchdp.text import shorten
+from batchdp.text import Progress, shorten
 from batchdp.workloads.encode import AskedTables, Legend
 
 

@@ -14,10 +14,10 @@ from batchdp.domain.columns import fold
 from batchdp.ledger import AnyLedger
 from batchdp.plans import Plan, plan
 from batchdp.private import CellCounts
-from batchdp.progress import Progress
 from batchdp.release.answering import Confirm, answer
 from batchdp.release.release import Release
 from batchdp.sql import read_queries
+from batchdp.text import Progress
 from batchdp.workloads.encode.cells import cells_of
 
 DECLARED = "declared"

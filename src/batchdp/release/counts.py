@@ -28,10 +28,10 @@ from batchdp.mechanism.measurement import Integers
 from batchdp.plans import Plan
 from batchdp.plans.encoding import CellBatch
 from batchdp.private import CellCounts, Counts, Records, Tallies
-from batchdp.progress import Progress
 from batchdp.strategies.marginal.strategy import MarginalStrategy
 from batchdp.strategies.residual.strategy import ResidualStrategy, WholeParts
 from batchdp.strategies.strategy import FactoredStrategy, Strategy
+from batchdp.text import Progress
 from batchdp.workloads.encode import TableBatch
 from batchdp.workloads.encode.atoms import Atoms
 from batchdp.workloads.encode.several import SeveralCells, TableCells

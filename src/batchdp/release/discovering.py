@@ -30,11 +30,11 @@ from batchdp.mechanism.sample import sample_independent
 from batchdp.plans import plan
 from batchdp.plans.finding import Kinds, LineKind, found_line, kind_column, line_column, propose_cap, rows_column
 from batchdp.privacy import LAPLACE, Amount, Budget
-from batchdp.progress import Progress
 from batchdp.release.answering import Confirm, answer, cost_of_budget, paid, uninterrupted
 from batchdp.release.release import Release
 from batchdp.release.sought import AnyDomain, Search, prepare
 from batchdp.release.verify import digest_of
+from batchdp.text import Progress
 
 FORMAT = "batchdp-domain-0.3"
 REPORT = "finding a domain"

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from batchdp.archive import check_folder, write_folder
 from batchdp.errors import ReleaseError
-from batchdp.progress import Progress
 from batchdp.release.beside import Beside, unused
 from batchdp.release.release import Release
+from batchdp.text import Progress
 
 Format = Literal["parquet", "csv"]
 Columns = Mapping[str, Any]

@@ -21,7 +21,6 @@ from batchdp.mechanism.law import MOST_CONFIDENCE, bounded_widths, checked_confi
 from batchdp.mechanism.reader import Reader
 from batchdp.plans.source import Source
 from batchdp.privacy import Budget
-from batchdp.progress import Progress
 from batchdp.queries.expressions import Asked, parts_of
 from batchdp.queries.views import View
 from batchdp.release.answers import Answers, Figures, FoundFigures, figures_of, renumber
@@ -29,7 +28,7 @@ from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.file import save_release
 from batchdp.release.said import Said
 from batchdp.release.tables import MADE, Block, Layout, Table, Titles, headings
-from batchdp.text import Live, draw, sanitise
+from batchdp.text import Live, Progress, draw, sanitise
 from batchdp.workloads.encode import Legend
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ import numpy as np
 from batchdp.archive import write_atomically
 from batchdp.errors import ReleaseError
 from batchdp.ledger import AnyLedger, Ledger, as_ledger
-from batchdp.progress import Progress
 from batchdp.release import Beside, Release
 from batchdp.release.verify import check_charged, check_release
 from batchdp.reports.answers import answers_section, derived_section, shown_section
@@ -32,6 +31,7 @@ from batchdp.reports.sections import (
     privacy_section,
 )
 from batchdp.reports.tables import Tables, files_beside, fits_inside, identity, tables_of_page
+from batchdp.text import Progress
 
 
 def report(

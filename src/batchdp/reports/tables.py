@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 from batchdp.archive import check_folder, write_folder
 from batchdp.errors import ReleaseError
-from batchdp.progress import Progress
 from batchdp.release.beside import Beside
 from batchdp.release.exports import INDEX
 from batchdp.release.release import Release
 from batchdp.reports.matrices import Grid, Labels, count_grids, counts_among, grids
 from batchdp.reports.rendering import decimals_for, number, render
+from batchdp.text import Progress
 
 Put = Callable[[str, Any], object]
 """Takes a key and what belongs to it."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from batchdp.linalg.matrix import Dense
-from batchdp.progress import Outcome
 from batchdp.strategies.pair import complete, is_exact, scale_to_one
+from batchdp.text import Outcome
 from batchdp.workloads.matrix import Pair
 
 FLOPS = 3e10

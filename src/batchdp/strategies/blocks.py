@@ -14,9 +14,9 @@ import numpy as np
 
 from batchdp.linalg.matrix import Dense, Plain, assemble, column_norms, dense, plain
 from batchdp.privacy import Noise
-from batchdp.progress import Outcome
 from batchdp.strategies.bounds.convex import Objective, of_blocks
 from batchdp.strategies.pair import PairStrategy
+from batchdp.text import Outcome
 from batchdp.workloads.matrix import MatrixWorkload, as_workload
 from batchdp.workloads.reduction import Reduction
 

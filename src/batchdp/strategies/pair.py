@@ -28,12 +28,11 @@ from batchdp.linalg.matrix import (
 )
 from batchdp.linalg.product import Product
 from batchdp.privacy import KNORM, LAPLACE, Budget, Noise, Privacy, noise_of
-from batchdp.progress import Outcome
 from batchdp.strategies.bounds.convex import Objective, OptimalityBound, certify
 from batchdp.strategies.bounds.spectral import certify_worst, structural_error_bound
 from batchdp.strategies.shape import Shape
 from batchdp.strategies.strategy import TOLERANCE, Strategy
-from batchdp.text import Shown, draw
+from batchdp.text import Outcome, Shown, draw
 from batchdp.workloads.matrix import MatrixWorkload, Pair
 from batchdp.workloads.records import by_kind
 from batchdp.workloads.reduction import Reduction

@@ -15,9 +15,9 @@ import numpy as np
 from batchdp.errors import StrategyError
 from batchdp.linalg.matrix import Dense, Indices, unravel
 from batchdp.privacy import Budget, Noise, Privacy
-from batchdp.progress import Outcome
 from batchdp.strategies.bounds.convex import Objective
 from batchdp.strategies.shape import Shape
+from batchdp.text import Outcome
 from batchdp.workloads.kronecker import KroneckerWorkload
 from batchdp.workloads.matrix import Workload
 

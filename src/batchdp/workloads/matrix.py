@@ -28,8 +28,7 @@ from batchdp.linalg.matrix import (
     scale_rows,
 )
 from batchdp.linalg.product import CellMap, Product
-from batchdp.progress import Outcome
-from batchdp.text import Shown
+from batchdp.text import Outcome, Shown
 from batchdp.workloads.records import cells_of_records, checked_blocks, checked_ends, checked_meetings, checked_records
 
 

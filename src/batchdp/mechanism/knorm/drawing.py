@@ -20,7 +20,7 @@ from batchdp.errors import PrivacyParameterError
 from batchdp.linalg.threads import one_thread
 from batchdp.mechanism.knorm.ball import START, Bits, Box, Gamma, box, in_no_disc, nearly
 from batchdp.mechanism.knorm.body import Body
-from batchdp.progress import Progress
+from batchdp.text import Progress
 
 LARGEST_BLOCK = 1 << 14
 """Proposals that are looked at together."""

@@ -28,7 +28,6 @@ from batchdp.optimizer.residual.optimizing import DEFAULT_SECONDS, added_up, equ
 from batchdp.optimizer.residual.search import split_by
 from batchdp.optimizer.residual.splits import Batch, TableWeights
 from batchdp.privacy import LAPLACE
-from batchdp.progress import Outcome
 from batchdp.strategies.account import Account
 from batchdp.strategies.marginal.columns import (
     MOST_VALUES,
@@ -53,6 +52,7 @@ from batchdp.strategies.marginal.weights import (
 )
 from batchdp.strategies.residual.columns import Column
 from batchdp.strategies.residual.strategy import closure, is_whole, least_sum
+from batchdp.text import Outcome
 from batchdp.workloads.kronecker import Factor, KroneckerWorkload
 
 ColumnSolver = Callable[[Dense, Account], Dense | None]

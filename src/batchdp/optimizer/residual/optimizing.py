@@ -28,7 +28,6 @@ from batchdp.optimizer.residual.search import (
 )
 from batchdp.optimizer.residual.splits import Batch, TableWeights
 from batchdp.privacy import GAUSSIAN
-from batchdp.progress import Outcome
 from batchdp.strategies.account import Account
 from batchdp.strategies.residual.columns import columns_of
 from batchdp.strategies.residual.strategy import (
@@ -42,6 +41,7 @@ from batchdp.strategies.residual.strategy import (
     least_sum,
 )
 from batchdp.strategies.strategy import FactoredStrategy
+from batchdp.text import Outcome
 from batchdp.workloads.kronecker import KroneckerWorkload
 
 DEFAULT_SECONDS = 120.0

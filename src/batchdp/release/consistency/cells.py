@@ -24,7 +24,7 @@ from scipy.sparse.linalg import lsmr
 
 from batchdp.linalg.matrix import Dense, Indices
 from batchdp.linalg.threads import one_thread
-from batchdp.progress import Outcome, Progress
+from batchdp.text import Outcome, Progress
 
 # ── Non-negative cells that fit noisy answers best: min ‖L x − y‖² over x ≥ 0, by projected Newton steps.
 #

@@ -19,7 +19,6 @@ from batchdp.mechanism.marginal.tables import WeightedReader
 from batchdp.mechanism.reader import CellReader
 from batchdp.mechanism.residual.lattice import WholeGroups
 from batchdp.mechanism.residual.tables import TableReader
-from batchdp.progress import Outcome, Progress
 from batchdp.release.beside import Beside, Read
 from batchdp.release.consistency.cells import closest_cells
 from batchdp.release.consistency.faces import (
@@ -34,6 +33,7 @@ from batchdp.release.consistency.faces import (
 )
 from batchdp.release.consistency.rounding import round_controlled, round_margin, round_onto_margins
 from batchdp.release.consistency.tables import closest_tables
+from batchdp.text import Outcome, Progress
 from batchdp.workloads.kronecker import KroneckerWorkload
 
 if TYPE_CHECKING:

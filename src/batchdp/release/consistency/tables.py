@@ -28,7 +28,6 @@ import numpy as np
 
 from batchdp.linalg.matrix import Dense
 from batchdp.linalg.threads import one_thread
-from batchdp.progress import Outcome, Progress
 from batchdp.release.consistency.faces import (
     Columns,
     Faces,
@@ -44,6 +43,7 @@ from batchdp.release.consistency.faces import (
     spread,
 )
 from batchdp.release.consistency.newton import lift, newton_step
+from batchdp.text import Outcome, Progress
 
 # ── the total and the one-way margins ──
 

@@ -16,13 +16,13 @@ from batchdp.linalg.matrix import Dense, dense
 from batchdp.mechanism.marginal.tables import WeightedReader
 from batchdp.mechanism.reader import CellReader
 from batchdp.mechanism.residual.tables import TableReader
-from batchdp.progress import Outcome, Progress
 from batchdp.release.beside import Beside
 from batchdp.release.consistency.release import counting_queries, estimates, margin_of, read_tables, whole_tables
 from batchdp.release.consistency.rounding import round_controlled
 from batchdp.release.denoise.smooth import DenoisedCells, Problem, denoise_cells, runs_of
 from batchdp.release.denoise.tables import DenoisedTables, denoise_tables
 from batchdp.release.tables import Table
+from batchdp.text import Outcome, Progress
 from batchdp.workloads.kronecker import KroneckerWorkload
 
 if TYPE_CHECKING:

@@ -26,10 +26,10 @@ from scipy import linalg, sparse
 
 from batchdp.linalg.matrix import Dense, Indices, dense
 from batchdp.linalg.threads import one_thread
-from batchdp.progress import Outcome, Progress
 from batchdp.release.consistency.cells import Fit, closest_cells, held_totals
 from batchdp.release.consistency.tables import project_onto_simplex
 from batchdp.release.denoise.mixing import average_weights, best_mix
+from batchdp.text import Outcome, Progress
 
 STIFFNESS = {1: (30000.0, 3000.0, 300.0, 30.0, 3.0, 0.3), 2: (1e8, 1e6, 1e5, 1e4, 1e3, 1e2, 1e1)}
 """λ of neighbours and of slopes, the stiffest first: each starts from the one before."""

@@ -16,13 +16,13 @@ import numpy as np
 
 from batchdp.linalg.matrix import Dense
 from batchdp.linalg.threads import one_thread
-from batchdp.progress import Outcome, Progress
 from batchdp.release.consistency.faces import Columns, Parts, closure, join_components, maximal, split_table, spread
 from batchdp.release.consistency.newton import lift
 from batchdp.release.consistency.tables import Fitted, project_onto_simplex
 from batchdp.release.denoise.shrink import Shrunk, scale_to, shrink
 from batchdp.release.denoise.smooth import denoise_margin
 from batchdp.release.denoise.target import Target, fit_target, independent
+from batchdp.text import Outcome, Progress
 
 LEAST_TOTAL = 1.0
 """Records that are taken to be there."""

@@ -12,9 +12,9 @@ from batchdp.errors import ReleaseError
 from batchdp.linalg.matrix import Indices
 from batchdp.mechanism.combined import CombinedReader
 from batchdp.mechanism.reader import CellReader
-from batchdp.progress import Progress
 from batchdp.release.beside import Beside
 from batchdp.release.records.fitting import Axis, FittedTable, Fitting, Heading, fit_tables, fitting
+from batchdp.text import Progress
 from batchdp.workloads.encode import TableBatch
 from batchdp.workloads.encode.atoms import Atoms
 from batchdp.workloads.encode.common import common_atoms, mixture

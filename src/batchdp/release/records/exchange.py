@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from batchdp.linalg.matrix import Dense, Indices
-from batchdp.progress import Outcome, Progress
 from batchdp.release.records.fitting import Codes, Fitting
+from batchdp.text import Outcome, Progress
 
 AT_ONCE = 64
 """Exchanges that are made at once at first, each as if it were the only one."""

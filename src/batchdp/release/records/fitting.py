@@ -15,10 +15,10 @@ from scipy import sparse
 from batchdp.errors import ReleaseError
 from batchdp.linalg.matrix import Dense, Indices
 from batchdp.mechanism.reader import CellReader
-from batchdp.progress import Progress
 from batchdp.queries.query import QUERY
 from batchdp.release.beside import Beside, Read
 from batchdp.release.consistency.cells import closest_cells
+from batchdp.text import Progress
 from batchdp.workloads.kronecker import Factor, KroneckerWorkload
 
 if TYPE_CHECKING:

@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from batchdp.archive import write_atomically
 from batchdp.errors import ReleaseError, check_whole
 from batchdp.linalg.threads import one_thread
-from batchdp.progress import Outcome, Progress
 from batchdp.release.records import combined  # noqa: F401 (registers how combinations are fitted)
 from batchdp.release.records.exchange import exchange_values
 from batchdp.release.records.fitting import Codes, FittedTable, Fitting, answers_of, fitting
 from batchdp.release.records.tree import draw_from_tree
 from batchdp.release.records.values import name_values
+from batchdp.text import Outcome, Progress
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]

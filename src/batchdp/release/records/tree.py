@@ -15,9 +15,9 @@ from math import inf, prod
 import numpy as np
 
 from batchdp.linalg.matrix import Dense, Indices
-from batchdp.progress import Outcome, Progress
 from batchdp.release.consistency.rounding import round_margin
 from batchdp.release.records.fitting import Codes, Known
+from batchdp.text import Outcome, Progress
 
 Columns = tuple[int, ...]
 Order = list[tuple[int, Columns]]

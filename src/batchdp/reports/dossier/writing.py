@@ -10,13 +10,13 @@ from typing import Literal
 from batchdp.archive import check_folder, write_folder
 from batchdp.errors import DossierError
 from batchdp.ledger import AnyLedger, Ledger, as_ledger
-from batchdp.progress import Progress
 from batchdp.release import Release, export
 from batchdp.release.verify import check_charged, check_release
 from batchdp.reports.dossier.about import Books, about_text, read_about
 from batchdp.reports.dossier.contents import EVIDENCE, RELEASE, SUMS, TABLES, digest_of, sha256, sums, texts
 from batchdp.reports.dossier.facts import Facts, installed
 from batchdp.reports.dossier.record import missing, record
+from batchdp.text import Progress
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,6 @@ from numpy.typing import ArrayLike, NDArray
 from batchdp.linalg.fixed_point import SMALLEST_RATIO, FixedPoint, Pace
 from batchdp.linalg.matrix import Dense
 from batchdp.linalg.threads import one_thread
-from batchdp.progress import Outcome
 from batchdp.strategies.bounds.ellipsoid import (
     MOST_GRADED,
     ActiveColumns,
@@ -44,6 +43,7 @@ from batchdp.strategies.bounds.ellipsoid import (
     root,
     tighten,
 )
+from batchdp.text import Outcome
 from batchdp.workloads.matrix import MatrixWorkload, Pair, as_workload
 from batchdp.workloads.reduction import reduce
 

@@ -17,9 +17,9 @@ from batchdp.errors import WorkloadError
 from batchdp.linalg.fixed_point import FixedPoint, Pace
 from batchdp.linalg.matrix import Dense, dense
 from batchdp.linalg.threads import one_thread
-from batchdp.progress import Outcome
 from batchdp.strategies.bounds.convex import OptimalityBound, Optimum, Progress
 from batchdp.strategies.bounds.ellipsoid import root
+from batchdp.text import Outcome
 from batchdp.workloads.matrix import MatrixWorkload, Pair, as_workload
 from batchdp.workloads.reduction import reduce
 

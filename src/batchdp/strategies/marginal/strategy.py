@@ -20,13 +20,13 @@ import numpy as np
 
 from batchdp.linalg.matrix import Dense, Indices, outer_rows
 from batchdp.privacy import LAPLACE, Noise
-from batchdp.progress import Outcome
 from batchdp.strategies.marginal.columns import ColumnStrategy
 from batchdp.strategies.marginal.weights import Flags, Tables, seen, sizes_of, whole_problem
 from batchdp.strategies.residual.columns import Column, factors_apart
 from batchdp.strategies.residual.strategy import closure, is_whole
 from batchdp.strategies.residual.terms import kron
 from batchdp.strategies.strategy import FactoredStrategy
+from batchdp.text import Outcome
 from batchdp.workloads.kronecker import Factor, KroneckerWorkload
 
 

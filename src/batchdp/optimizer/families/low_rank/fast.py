@@ -21,10 +21,10 @@ from batchdp.linalg.cone import plus_identity, solved
 from batchdp.linalg.descent import descend
 from batchdp.linalg.l1_ball import project_columns
 from batchdp.linalg.matrix import Dense, dense
-from batchdp.progress import Outcome
 from batchdp.strategies.account import FLOPS
 from batchdp.strategies.bounds import convex
 from batchdp.strategies.pair import complete, is_exact
+from batchdp.text import Outcome
 from batchdp.workloads.matrix import Pair
 
 Progress = Callable[[int, float, float], object]

@@ -20,10 +20,10 @@ from batchdp.linalg.threads import one_thread
 from batchdp.optimizer.families.low_rank import fast, paper
 from batchdp.optimizer.families.low_rank.fast import SETTINGS, Full, Progress, Settings, first_measure
 from batchdp.optimizer.family import Family
-from batchdp.progress import Outcome
 from batchdp.strategies.account import PairSearch
 from batchdp.strategies.blocks import block_by_block
 from batchdp.strategies.pair import PairStrategy, complete
+from batchdp.text import Outcome
 from batchdp.workloads.matrix import MatrixWorkload, Pair, as_workload
 from batchdp.workloads.reduction import Reduction, reduce
 

@@ -41,7 +41,7 @@ from scipy.sparse import csr_array
 from batchdp.linalg.l1_ball import project_columns, projected_rows
 from batchdp.linalg.matrix import Dense
 from batchdp.optimizer.families.low_rank.fast import Progress, first_measure, repaired, revived
-from batchdp.progress import Outcome
+from batchdp.text import Outcome
 from batchdp.workloads.matrix import Pair
 
 STEPS, ALTERNATIONS = 10, 5

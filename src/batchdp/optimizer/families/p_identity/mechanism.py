@@ -19,10 +19,10 @@ from batchdp.linalg.descent import Reached
 from batchdp.linalg.matrix import Dense, dense
 from batchdp.linalg.threads import in_threads, one_thread
 from batchdp.optimizer.families.p_identity.problem import Products, error, minimise, pack, products, reconstruct, unpack
-from batchdp.progress import Outcome
 from batchdp.strategies.account import FLOPS
 from batchdp.strategies.blocks import block_by_block
 from batchdp.strategies.pair import PairStrategy
+from batchdp.text import Outcome
 from batchdp.workloads.matrix import MatrixWorkload, Pair, as_workload
 from batchdp.workloads.reduction import reduce
 

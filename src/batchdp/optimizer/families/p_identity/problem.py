@@ -22,7 +22,7 @@ from batchdp.linalg.cone import plus_identity, solved
 from batchdp.linalg.descent import Descended, Reached, descend
 from batchdp.linalg.l1_ball import project_columns
 from batchdp.linalg.matrix import Dense, Plain
-from batchdp.progress import Outcome
+from batchdp.text import Outcome
 from batchdp.workloads.matrix import Pair
 from batchdp.workloads.reduction import Reduction
 
