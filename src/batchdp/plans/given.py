@@ -99,13 +99,8 @@ def told(known: Sequence[Earlier]) -> Given | None:
     return Given(tuple(part.name for part in known), known[0].snapshot, digest)
 
 
-def check_alike(known: Sequence[Earlier], batch: Encoding, domain: Domain, options: Options) -> None:
+def check_alike(known: Sequence[Earlier], domain: Domain, options: Options) -> None:
     """Refuse what could not be combined with the answers of a plan."""
-    if isinstance(batch, CellBatch) and batch.statements.relations:
-        raise PlanError(
-            "given: the batch counts persons, or rows of tables that are joined; which of them count is a lot of its "
-            "own, so that earlier releases say nothing about it; plan it without given"
-        )
     if options.shape != "pair":
         raise PlanError("given: noise in the shape of a batch is not combined; leave out shape, or given")
     for part in known:
@@ -133,6 +128,8 @@ def other_columns(one: Domain, other: Domain) -> Iterator[Unlike]:
         if here is None or there is None:
             yield f"table {name}", here is not None, there is not None, "a person's rows in it count in one alone"
             continue
+        if here.privacy.unit != there.privacy.unit:
+            yield f"unit of table {name}", here.privacy.unit, there.privacy.unit, "they count other persons"
         for column in sorted(here.columns.keys() | there.columns.keys()):
             said = [own.columns.get(column) for own in (here, there)]
             held = [None if own is None else own.model_dump(mode="json", exclude=PUBLIC) for own in said]

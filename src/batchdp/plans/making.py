@@ -18,7 +18,7 @@ from batchdp.errors import BatchDPError, DomainError, PlanError, QueryError
 from batchdp.optimizer import ShapeChoice, optimize
 from batchdp.plans.componentwise import componentwise, limit_over_blocks
 from batchdp.plans.criteria import statements_of
-from batchdp.plans.encoding import CellBatch, Encoding, cells_in, check_of_one_table
+from batchdp.plans.encoding import CellBatch, Encoding, cells_in, check_of_one_table, counted_domain
 from batchdp.plans.file import FORMAT, load_plan
 from batchdp.plans.for_estimates import ForEstimates, can_be_weighed, choose_weights
 from batchdp.plans.given import Earlier, check_alike, known_of, on_top, told
@@ -127,7 +127,7 @@ def _made(
 ) -> Plan:
     """A new plan; one for estimates knows what the raw answers lose against the plan that would be made otherwise."""
     if known:
-        check_alike(known, batch, domain, options)
+        check_alike(known, domain, options)
     if options.for_estimates is None or not can_be_weighed(batch.workload):
         return Plan(text, orders, domain, *_found(batch, domain, options, known, progress))
     plain = replace(options, for_estimates=None)
@@ -157,7 +157,7 @@ def _found(
         return counted, strategy, options
     if progress is not None:
         progress(1.0, "Optimising on top of what is given")
-    found, given = on_top(counted, strategy, known, domain, options)
+    found, given = on_top(counted, strategy, known, counted_domain(counted, domain), options)
     return counted, found, replace(options, given=given)
 
 
