@@ -283,12 +283,12 @@ def test_joins_persons_and_subqueries_combine_with_the_same_ones(privacy: str, t
         mine = found["standard_error"].reindex([name for name in own.index if name in found.index])
         assert (mine <= own.loc[mine.index] * 1.001).all()
     # The table over both is known twice, each count of persons once.
-    for part, name, low, high in (
+    for at, name, low, high in (
         (0, "n[sex=f, kind=a]", 0.5, 0.95),
         (0, "p[kind=a]", 0.9, 1.001),
         (2, "some", 0.9, 1.001),
     ):
-        own = parts[part].to_frame().set_index("name").loc[name, "standard_error"]
+        own = parts[at].to_frame().set_index("name").loc[name, "standard_error"]
         assert low < found.loc[name, "standard_error"] / own < high
     both.save(tmp_path / "both.release")
     again = batchdp.load_release(tmp_path / "both.release")
