@@ -158,7 +158,7 @@ def show_answers(done: Release, beside: Beside | None = None, *, everything: boo
     headings = ("query", "answer", "standard error", f"{100 * done.confidence:g} % from", "to")
     for name, columns, own, _ in seen(done):
         rows = ((*groups, *_figures(a.value, a.standard_error, a.low, a.high), ranks) for groups, a, ranks in own)
-        console.print(
+        console().print(
             table(f"{name}, as the SQL shows it", (*columns, *headings[1:], "ranks"), rows, important="answer")
         )
     title = f"{len(done.answers):,} private answers"
@@ -167,7 +167,7 @@ def show_answers(done: Release, beside: Beside | None = None, *, everything: boo
             (_marked(a.name, a.derived), *_figures(a.value, a.standard_error, a.low, a.high), _figure(value))
             for a, value in zip(done.answers, beside.each(), strict=True)
         )
-        console.print(table(title, (*headings, beside.heading), rows, important=beside.heading))
+        console().print(table(title, (*headings, beside.heading), rows, important=beside.heading))
         return
     look = look_at(done, everything=everything)
     found = (
@@ -181,7 +181,7 @@ def show_answers(done: Release, beside: Beside | None = None, *, everything: boo
         for one in look.tables
     )
     for piece in pieces(found) if everything else [list(found)]:
-        console.print(parts(title, headings, piece, important="answer", more=look.more))
+        console().print(parts(title, headings, piece, important="answer", more=look.more))
         title = ""
 
 

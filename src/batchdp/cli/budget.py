@@ -117,7 +117,7 @@ def _show(books: batchdp.Ledger, name: str) -> None:
         )
         own = ("table", "snapshot") if dated else ("table",)
         headings = ("release", *own, "privacy unit", "when (UTC)", "state", letter)
-        console.print(table(name, headings, rows, texts=len(headings) - 1, important=letter))
+        console().print(table(name, headings, rows, texts=len(headings) - 1, important=letter))
     say(f"{letter} = {figure(now.total)} in all, {figure(now.spent)} spent, {figure(now.remaining)} left.")
     if books.delta is not None:
         say(f"All of it keeps {now.promise}. {CHOOSING_DELTA}")

@@ -88,7 +88,7 @@ def command(
     for one in fits(done, declared):
         counts = (one.declared, one.outside, one.missing)
         rows.append((one.column, *(f"{figure(value)} ± {figure(error)}" for value, error in counts)))
-    console.print(table("Rows, with standard errors", HEADINGS, rows))
+    console().print(table("Rows, with standard errors", HEADINGS, rows))
     found = findings(done, declared)
     for sentence in found or ("Nothing was found that would go wrong.",):
         say(sentence)
@@ -106,5 +106,5 @@ def _show_exact(domain: Path, where: str, ledger: Path | None, epsilon: float | 
     declared = batchdp.load_domain(domain)
     counts = look(declared, where).counts
     rows = [(name, *(f"{int(n):,}" for n in own)) for name, own in zip(declared.columns, counts, strict=True)]
-    console.print(table("Rows, exactly", HEADINGS, rows))
+    console().print(table("Rows, exactly", HEADINGS, rows))
     say(EXACT)

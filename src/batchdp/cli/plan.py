@@ -188,10 +188,10 @@ def _planned(
 def _show(expected: Outlook, made: Plan, title: str, domain: Path, *, everything: bool) -> None:
     """The figures, what they say in all, and what is still to be edited."""
 
-    console.print(expected_table(expected, title, everything=everything))
-    console.print(statements_table(expected, everything=everything))
+    console().print(expected_table(expected, title, everything=everything))
+    console().print(statements_table(expected, everything=everything))
     if expected.derived:
-        console.print(derived_table(expected))
+        console().print(derived_table(expected))
     say(expected.summary())
     for sentence in made.counted.sentences(made.domain.privacy.max_rows):
         say(sentence)

@@ -74,4 +74,4 @@ def console_table(found: Any, *, everything: bool) -> None:
     caption = "As shares of all records; noise is what the released table itself is expected to be off by, at most."
     caption += f" And {more:,} tables more; --all shows them." if more else ""
     headings = ("table", "cells", "off the denoised", "off the released", "its noise")
-    console.print(table("How close the records come", headings, rows, caption, important="off the denoised"))
+    console().print(table("How close the records come", headings, rows, caption, important="off the denoised"))
