@@ -1,4 +1,4 @@
-"""Ledgers of (ε, δ), shares, one relation a ledger, and what is carried over from one promise to another."""
+"""Ledgers of (ε, δ), shares, one relation per ledger, and what is carried over from one promise to another."""
 
 from __future__ import annotations
 

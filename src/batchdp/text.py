@@ -98,7 +98,7 @@ def ask_reports(function: str, value: object, **options: object) -> Any:
 
 
 def draw(value: object, *, function: str = "draw", axes: object = None) -> Figure:
-    """The value as a matplotlib figure, on axes of one's own if given."""
+    """The value as a matplotlib figure, on axes of your own if given."""
     drawn: Figure = ask_reports(f"plots.{function}", value, axes=axes)
     return drawn
 

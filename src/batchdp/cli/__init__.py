@@ -39,7 +39,7 @@ from batchdp.cli import (
 )
 from batchdp.errors import BatchDPError, QueryError
 
-SUMMARY = "Answer a batch of counting queries under differential privacy with the least noise to be had."
+SUMMARY = "Answer a batch of counting queries under differential privacy with as little noise as possible."
 FIRST_STEPS = """\b
 Start with batchdp demo. On a table of your own:
   batchdp init visits.csv          (then edit domain.toml, queries.sql)

@@ -99,11 +99,11 @@ def command(
         typer.Option(help="Laplace noise (pure, takes ε), Gaussian noise (zcdp, takes ρ) or the better one."),
     ] = PrivacyChoice.pure,
     delta: Annotated[
-        float | None, typer.Option(help="With ε, what Gaussian noise is shown and compared at.", metavar="D")
+        float | None, typer.Option(help="With ε: the δ at which Gaussian noise is shown and compared.", metavar="D")
     ] = None,
     objective: Annotated[
         ObjectiveChoice,
-        typer.Option(help="Make small: every statement's error alike, the sum of all queries', or the largest."),
+        typer.Option(help="Minimise every statement's error alike, the sum over all queries, or the largest."),
     ] = ObjectiveChoice.fair,
     given: files.Given = None,
     for_estimates: files.ForEstimates = False,
@@ -115,7 +115,10 @@ def command(
     shape_rank: files.ShapeRank = 16,
     draw_seconds: files.DrawSeconds = 60.0,
     seconds: Annotated[
-        float | None, typer.Option(help="Time to look for a strategy; by the batch's size if left out.", metavar="S")
+        float | None,
+        typer.Option(
+            help="How long to look for a strategy; it follows from the batch's size if left out.", metavar="S"
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same plan.", metavar="N")] = 0,
     cache: Annotated[bool, typer.Option(help="Remember plans: the same batch is planned once.", metavar="")] = True,

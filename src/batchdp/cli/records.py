@@ -40,7 +40,7 @@ def command(
     ] = None,
     everything: files.All = False,
 ) -> None:
-    """Draw synthetic records: nobody's, and such that their tables are close to the denoised ones of a release.
+    """Draw synthetic records: they are nobody's, and their tables are close to the denoised ones of a release.
 
     Nothing but the release is read, and no budget is spent. What no table of it asks for is not preserved. Ctrl-C gives
     the best so far.

@@ -145,7 +145,7 @@ class Lattice(OneGroup):
 
     Args:
         workload: the batch W.
-        integers: Q, one measurement a row; L is Q / 2^bits.
+        integers: Q, one measurement per row; L is Q / 2^bits.
         reconstruct: B, for answers B (Q x + noise) / 2^bits.
         bits: b.
         largest_total: the public cap on the number of records that Q x cannot overflow at.
@@ -187,7 +187,7 @@ class Lattice(OneGroup):
 
     @property
     def rows(self) -> sparse.csr_array:
-        """The integers Q, one row a measurement."""
+        """The integers Q, one row per measurement."""
         return self.integers
 
     @property

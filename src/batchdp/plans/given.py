@@ -110,7 +110,7 @@ def check_alike(known: Sequence[Earlier], domain: Domain, options: Options) -> N
             ("table", part.domain.table, domain.table, FOREIGN),
             ("unit", part.domain.privacy.unit, domain.privacy.unit, "they count other persons"),
             ("the cap on a person's rows", here, there, "other rows of a person are counted"),
-            ("privacy", noise.privacy, options.privacy, "noises of two kinds are not combined"),
+            ("privacy", noise.privacy, options.privacy, "two kinds of noise are not combined"),
             *other_columns(part.domain, domain),
         ):
             if old != new:

@@ -83,9 +83,9 @@ def plan(
             `SELECT /*+ weight(3) */ …` says the same in SQL.
         max_cells: a batch that tells more classes of records apart than this is split into blocks.
         shape, limits: as in `optimize`.
-        given: releases about the same records, of which only what they measured is looked at. The plan makes the error
-            small that its answers have when they are combined with these, after a release at this budget. It is never
-            worse than the plan without, combined.
+        given: releases about the same records, of which only what they measured is looked at. The plan minimises the
+            error of its answers once they are combined with these, after a release at this budget. It is never worse
+            than the plan without them, combined in the same way.
         for_estimates: weigh tables for answers that will be denoised, by simulations on invented populations at this
             budget. Raw answers get worse, and the plan says by how much.
         for_records: the same for a release from which synthetic records will be drawn; `marginals` is then 2 if left

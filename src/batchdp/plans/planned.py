@@ -202,7 +202,7 @@ def settle(
         )
     if not can_be_measured(planned):
         raise PrivacyParameterError(f"a {type(planned).__name__} is neither a plan nor a strategy; see plan, optimize")
-    # Nobody but the caller knows whose privacy is protected: one record a person, unless they say otherwise.
+    # Nobody but the caller knows whose privacy is protected: one record per person, unless they say otherwise.
     return planned, Neighbours(neighbours or "add-remove", 1 if rows_per_unit is None else rows_per_unit), max_rows
 
 

@@ -240,8 +240,8 @@ def answer(
 ) -> Release:
     """Answer a batch of queries privately.
 
-    Guarantee: ε-differential privacy (or ρ-zCDP) when one privacy unit is added or removed (or replaced), for any
-    data whatever. The ledger is charged before the data is read; a crash may waste budget but gives none away.
+    Guarantee: ε-differential privacy (or ρ-zCDP) when one privacy unit is added or removed (or replaced),
+    whatever the data are. The ledger is charged before the data is read; a crash may waste budget but gives none away.
 
     Args:
         planned: a plan, or a strategy from `optimize` or of your own.
@@ -250,7 +250,7 @@ def answer(
             strategy, the counts in the workload's order: how many records fall in each cell, neither rounded nor
             suppressed before. For a strategy over many columns, the records as whole-number codes: a 2-D array or a
             frame. No value is ever refused, since that would tell about the data: counts are read as numbers where that
-            is possible and as 0 where it is not, and a record with a code that is none is left out.
+            is possible and as 0 where it is not, and a record with an invalid code is left out.
         epsilon: the budget of Laplace noise; with `delta`, of either kind of noise.
         rho: the budget of Gaussian noise.
         delta: with `epsilon`; Gaussian noise then gets what a ledger of (ε, δ) would grant.

@@ -55,7 +55,7 @@ def combine(
     """Make one release of several about the same records, with smaller errors: least squares over all measurements.
 
     Guarantee: none is needed. It is computed from what was released. The privacy loss of the parts adds up, and the
-    certificate says so. Intervals hold by the exact law of all noises.
+    certificate says so. Intervals hold by the exact law of all the noise.
 
     Args:
         releases: releases of one snapshot of one table, made by plans with the same unit and caps. A combined release
@@ -161,7 +161,7 @@ def _unlike(one: Release, other: Release) -> Iterator[Unlike]:
         ("the domain's table", here.table, there.table, FOREIGN),
         ("unit", c.privacy_unit, d.privacy_unit, "they count other persons"),
         ("the cap on a person's rows", whose, its_whose, "other rows of a person are counted in each"),
-        ("noise", c.noise.name, d.noise.name, "noises of two kinds do not add up in one currency"),
+        ("noise", c.noise.name, d.noise.name, "two kinds of noise do not add up in one currency"),
     )
     yield from (one for one in compared if one[1] != one[2])
     if c.shape or d.shape:

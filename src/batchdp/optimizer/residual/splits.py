@@ -90,7 +90,7 @@ class Batch:
                 self.joint.append((looked, flat.reshape(-1, *array.shape[1:]), np.abs(flat).max(axis=1)))
 
     def terms(self, weights: Dense) -> TableWeights:
-        """The distinct tables, with weights of one a table."""
+        """The distinct tables, with weights of one per table."""
         return {kinds: float(weights[own].sum()) for kinds, own in self.tables.items()}
 
     def looked(self, kinds: Kinds) -> set[int]:
