@@ -6,7 +6,7 @@ import gc
 from fractions import Fraction
 from math import trunc
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -91,7 +91,12 @@ def test_b_is_fitted_by_one_thread_of_linear_algebra(monkeypatch: pytest.MonkeyP
 
     seen: list[set[int]] = []
     solve = lattice._solve_well
-    monkeypatch.setattr(lattice, "_solve_well", lambda *asked: seen.append(threads()) or solve(*asked))
+
+    def noticed(*asked: Any) -> Any:
+        seen.append(threads())
+        return solve(*asked)
+
+    monkeypatch.setattr(lattice, "_solve_well", noticed)
     rng = np.random.default_rng(0)
     with threadpool_limits(2, "blas"):
         before = threads()
