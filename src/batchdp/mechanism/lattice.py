@@ -31,6 +31,7 @@ from batchdp.linalg.matrix import (
     shared_cell_map,
 )
 from batchdp.linalg.product import Product
+from batchdp.linalg.threads import one_thread
 from batchdp.mechanism.law import NoiseLaw
 from batchdp.mechanism.measurement import LARGEST, Integers, OneNoise, check_cap
 from batchdp.mechanism.reader import CellReader
@@ -291,6 +292,7 @@ def _refit(lattice: Lattice, exactly: bool) -> Lattice:
     return lattice if better is None else replace(lattice, reconstruct=better)
 
 
+@one_thread  # NumPy and SciPy in turn: beside other work, two threads took several times the processor time
 def refit(W: Dense, B: Plain, L: sparse.csr_array, rounding: float = 0.0) -> Dense | None:
     """B + (W − B L) L⁺, without what L has by rounding, whose singular values are at most this; None if B L is W."""
     E = W - dense_product(B, L)
