@@ -6,6 +6,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from datetime import date
 from itertools import combinations, combinations_with_replacement, product
 from pathlib import Path
 from random import Random
@@ -14,6 +15,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
+import polars as pl
 import psycopg
 import pytest
 from numpy.typing import NDArray
@@ -22,7 +24,7 @@ import batchdp
 from batchdp.errors import DomainError, QueryError, TableError
 from batchdp.release.counts import reading
 from boundary.joined import SERVERS, UNITS, WAYS, database, frames, sides, written
-from engines import ON_SPARK, on_spark, postgres
+from engines import ON_SPARK, on_spark, postgres, spark
 from joined_truth import CLINICS, Row, Statement, capped, joined, statements
 from test_several_tables import change
 
@@ -369,6 +371,47 @@ def test_citext_is_joined_with_citext_alone(clinics: Path) -> None:
         assert abs(released(plan, postgres())[0] - 1) < 0.3
 
 
+def test_nobody_has_any_rule(clinics: Path) -> None:
+    """A column in which every unit is missing meets units of any type, as it does where somebody has one."""
+    plan = planned("SELECT COUNT(*) AS a FROM patients JOIN visits ON id = pid", domain(clinics))
+    visits = pl.DataFrame({"pid": [date(2020, 1, 1)], "clinic": "c1", "fee": 1})
+    for unit, met in ((None, 0), (date(2020, 1, 1), 1)):
+        patients = pl.DataFrame({"id": [unit], "sex": "f"})
+        assert abs(released(plan, {"patients": patients, "visits": visits})[0] - met) < 0.3
+
+
+TIED = """
+table = "t"
+[privacy]
+unit = "pid"
+[columns.a]
+values = ["p", "p:=q"]
+[columns.b]
+values = ["r", "q:=r"]
+"""
+
+
+@pytest.mark.parametrize("way", [marked(way) for way in ("pandas", "postgres", "spark")])
+def test_rows_that_draw_the_same_lot_are_told_apart_by_what_they_hold(way: str) -> None:
+    """Not by where they stand, which is for other rows to decide, nor by what a plan asks."""
+    rows = [(f"x{i}", a, b) for i in range(60) for a, b in (("p", "q:=r"), ("p:=q", "r"))]
+    asked = ("SELECT a, COUNT(DISTINCT pid) AS n FROM t GROUP BY a", "SELECT a, COUNT(*) AS n FROM t GROUP BY a",
+             "SELECT b, COUNT(*) AS n FROM t GROUP BY b", "SELECT COUNT(DISTINCT pid) AS n, "
+             "COUNT(DISTINCT pid) FILTER (WHERE b = 'r') AS m FROM t")  # fmt: skip
+    plans = [planned(sql, TIED) for sql in asked]
+    for own in (rows, rows[::-1], sorted(rows, key=lambda row: row[2])):
+        table: Any = pd.DataFrame(own, columns=["pid", "a", "b"])
+        if way == "spark":
+            table = spark().createDataFrame(table)
+        elif way == "postgres":
+            table = postgres()
+            with psycopg.connect(table, autocommit=True) as connection, connection.cursor() as cursor:
+                cursor.execute("DROP TABLE IF EXISTS t; CREATE TABLE t (pid text, a text, b text)")
+                cursor.executemany("INSERT INTO t VALUES (%s, %s, %s)", own)
+        for plan, true in zip(plans, ([60, 0], [60, 0], [0, 60], [60, 0]), strict=True):
+            assert np.allclose(released(plan, table), true, atol=0.3)
+
+
 # ── what is refused, and what stays as it is ──
 
 
@@ -393,6 +436,12 @@ def test_citext_is_joined_with_citext_alone(clinics: Path) -> None:
         ("SELECT clinic, SUM(COUNT(DISTINCT pid)) OVER () AS a FROM visits GROUP BY clinic", "added up"),
         ("SELECT COUNT(*) FROM patients p JOIN visits v ON p.id = v.pid WHERE p.clinic = 'c1'", "not declared"),
         ("SELECT COUNT(*) FROM patients p JOIN visits v ON p.id = v.pid WHERE w.clinic = 'c1'", "not the table"),
+        ("SELECT COUNT(*) FROM patients TABLESAMPLE (10 PERCENT) JOIN visits ON id = pid", "a sample"),
+        ("SELECT COUNT(*) FROM patients AS p(id, s) JOIN visits ON p.id = pid", "columns are renamed"),
+        ("WITH v (fee, clinic) AS (SELECT clinic, fee FROM visits) SELECT COUNT(*) FROM v", "columns are renamed"),
+        ("WITH v AS (SELECT * FROM visits) SELECT COUNT(*) FROM v TABLESAMPLE (10 PERCENT)", "a sample"),
+        ("SELECT COUNT(*) FROM clinics JOIN visits ON visits.clinic = clinics.id", "a lookup before any table"),
+        ("SELECT COUNT(*) FROM clinics", "a lookup before any table"),
     ],
 )
 def test_other_joins_are_refused_with_the_reason(sql: str, said: str, clinics: Path) -> None:
@@ -471,7 +520,12 @@ SELECT sex, COUNT(*) AS g FROM patients p JOIN (SELECT pid, COUNT(*) AS n FROM v
 SELECT sex, SUM(n) AS h FROM patients p LEFT JOIN (SELECT pid, COUNT(*) AS n FROM visits GROUP BY pid) v ON p.id = v.pid
   GROUP BY sex;
 SELECT COUNT(*) AS i FROM (SELECT p.id, SUM(fee) AS fees FROM patients p JOIN visits ON p.id = visits.pid
-  GROUP BY p.id) WHERE fees > 4
+  GROUP BY p.id) WHERE fees > 4;
+SELECT COUNT(*) AS j FROM (SELECT pid, COUNT(*) AS n FROM visits WHERE clinic <> 'c2' GROUP BY pid) v
+  JOIN (SELECT id, COUNT(*) AS m FROM patients WHERE sex = 'f' GROUP BY id) p ON v.pid = p.id WHERE v.n >= 2;
+SELECT COUNT(DISTINCT pid) AS k FROM (SELECT pid, COUNT(*) AS n FROM visits WHERE fee >= 1 GROUP BY pid) WHERE n >= 2;
+SELECT COUNT(*) AS l FROM (SELECT pid, ANY_VALUE(n) AS n FROM (SELECT pid, COUNT(*) AS n FROM visits WHERE fee >= 1
+  GROUP BY pid) WHERE n < 3 GROUP BY pid)
 """
 
 
@@ -562,6 +616,9 @@ def test_any_value_is_the_first_that_is_declared(way: str, clinics: Path, tmp_pa
         ("SELECT COUNT(*) FROM (SELECT id, COUNT(*) AS n FROM patients p, visits GROUP BY id)", "cross join"),
         ("SELECT COUNT(*) FROM visits v JOIN (SELECT pid, COUNT(*) AS n FROM visits GROUP BY pid) w ON v.pid = w.pid",
          "joined with itself"),
+        ("SELECT COUNT(*) FROM (SELECT pid AS who, COUNT(*) AS pid FROM visits GROUP BY pid)", "the unit's name"),
+        ("SELECT COUNT(*) FROM (SELECT pid, COUNT(*) AS n FROM visits TABLESAMPLE (9 PERCENT) GROUP BY pid)", "sample"),
+        ("SELECT COUNT(*) FROM (SELECT pid, COUNT(*) AS n FROM visits GROUP BY pid) AS v (n, pid)", "are renamed"),
     ],
 )  # fmt: skip
 def test_other_subqueries_are_refused_with_the_reason(sql: str, said: str, clinics: Path) -> None:

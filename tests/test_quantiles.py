@@ -122,7 +122,9 @@ def test_only_margins_that_an_interval_may_end_within_are_worked_out(
         return np.asarray(own(self, confidence))
 
     for p in (0.1, 0.5, 0.75):
-        asked = [Asked("q", Crossing(p, tuple(map(float, range(bins + 1))), tuple(range(bins - 1)), bins - 1))]
+        asked: list[Asked[int]] = [
+            Asked("q", Crossing(p, tuple(map(float, range(bins + 1))), tuple(range(bins - 1)), bins - 1))
+        ]
         band = np.append(own(law.law(law.rows(range(bins - 1)) - p * law.rows([bins - 1] * (bins - 1))), confidence), 0)
         of_total = float(own(law.law(law.rows([bins - 1])), confidence)[0])
         for _ in range(runs):

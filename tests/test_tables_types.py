@@ -162,6 +162,18 @@ def test_duckdb_types() -> None:
             counted(duck(f"SELECT NULL::{type_} AS x"), NUMBERS, ABOVE_TEN)
 
 
+def test_days_that_are_listed_as_texts_are_missing_where_they_are() -> None:
+    """And what has no spelling is something else."""
+    listed, first = {"values": ["2020-01-01"]}, ListedAtoms("x", "text", (("2020-01-01",),), None)
+    for table in (
+        duck("SELECT unnest([DATE '2020-01-01', DATE '2020-01-02', NULL]) AS x"),
+        pa.table({"x": [date(2020, 1, 1), date(2020, 1, 2), None]}),
+    ):
+        assert counted(table, listed, first) == [1, 1, 1]
+    moments = "SELECT unnest([make_timestamp(9223372036854775806), TIMESTAMP '2020-01-01', NULL])::TIMESTAMP_S AS x"
+    assert counted(duck(moments), listed, first) == [0, 2, 1]
+
+
 def test_a_collation_does_not_count_a_record_twice() -> None:
     connection = duckdb.connect()
     connection.execute("CREATE TABLE t (x VARCHAR COLLATE NOCASE)")

@@ -61,9 +61,14 @@ def unit_type(dtype: Any) -> Any:
     return TEXT if declared_type(dtype) is not None else None
 
 
-def unit_rule(dtype: Any) -> str:
-    """What tells units of this type apart where that is not their spelling: moments are numbers to a frame."""
+def unit_rule(dtype: Any) -> str | None:
+    """What tells units of this type apart where that is not their spelling: moments are numbers to a frame.
+
+    None of the type of missing values, which are nobody whatever rule there is.
+    """
     dtype = _unwrap_type(dtype)
+    if pa.types.is_null(dtype):
+        return None
     return str(dtype) if pa.types.is_temporal(dtype) or is_bytes(dtype) else ""
 
 

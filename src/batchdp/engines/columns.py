@@ -214,7 +214,8 @@ def spell(column: Any, dialect: str) -> Any:
         return column
     text = column.cast("string")
     if dialect == "duckdb" and not (dtype.is_numeric() or dtype.is_boolean()):
-        text = ibis.coalesce(_try_text(text), "")  # moments in seconds reach further than their spelling
+        # Moments in seconds reach further than their spelling; they are none that is missing.
+        text = ibis.ifelse(column.isnull(), ibis.null("string"), ibis.coalesce(_try_text(text), ""))
     return ibis.coalesce(whole_numbers(column).cast("string"), text) if dtype.is_floating() else text
 
 

@@ -178,13 +178,17 @@ def lots(source: Source) -> dict[str, Any]:
     """What decides between the records of a unit, in this order, of a source that was opened with all columns."""
     dialect, declared = source.engine.dialect, source.declared
     read = {name: read_column(source.column(name), kind_of(own), dialect) for name, own in declared.items()}
-    keys = [spell_declared(read[name], own, dialect) for name, own in declared.items()]
+    keys = {name: spell_declared(read[name], own, dialect) for name, own in declared.items()}
     assert source.unit is not None
-    # Lots are the same for values beyond what is declared, which a condition may tell apart.
-    apart = [name for name, own in declared.items() if kind_of(own) in ("number", "date")]
+    # Lots are the same for numbers and days beyond what is declared, and can be for texts that hold a colon, which a
+    # condition may tell apart. Rows that are alike in all of this are alike in everything that is counted.
+    apart = {name: kind_of(own) for name, own in declared.items() if kind_of(own) in ("number", "date", "text")}
     return {
-        "lot": draw_lot(spell(source.unit, dialect), keys),
-        **{f"v{i}": known(read[name]) for i, name in enumerate(apart)},
+        "lot": draw_lot(spell(source.unit, dialect), [*keys.values()]),
+        **{
+            f"v{i}": identify(keys[name], dialect, source.engine.collates) if kind == "text" else known(read[name])
+            for i, (name, kind) in enumerate(apart.items())
+        },
     }
 
 

@@ -385,8 +385,8 @@ def open_stream(
         engine = StreamEngine(connection, undo.pop_all(), {name: (schema, reader)}, progress or Reading())
     table = ibis.table(ibis.expr.schema.Schema.from_pyarrow(schema), name=name)
     unit = table[UNIT] if None in names else None
-    rules = {cleaning.unit_rule(part.types[None]) for part in parts} - {""} if None in names else set()
-    rule = next(iter(rules), "")
+    rules = {cleaning.unit_rule(part.types[None]) for part in parts} - {None} if None in names else set()
+    rule = next(iter(rules), None)  # one at most, as they can be one
     return Source(description, table, engine, names, places, unit, declared_columns(domain, names), rule)
 
 

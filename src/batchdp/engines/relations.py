@@ -8,8 +8,9 @@ collation, by its bytes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import singledispatch
+from itertools import count
 from typing import Any
 
 import ibis  # type: ignore[import-untyped]
@@ -56,11 +57,17 @@ class Place:
 
     sources: Mapping[str, Source]
     engine: Engine
+    marks: Iterator[int] = field(default_factory=count)
+    """Of the stages of one query, whose names must differ."""
 
     @property
     def description(self) -> str:
         """What messages call it."""
         return " and ".join(dict.fromkeys(source.description for source in self.sources.values()))
+
+    def mark(self) -> str:
+        """What keeps the names of a stage apart from those of all others."""
+        return f"{next(self.marks)}_"
 
 
 def prepare_relation(
@@ -78,7 +85,7 @@ def prepare_relation(
 
     def made() -> Query:
         rows = rows_of(relation, place)
-        told = tell_apart(rows.table, [rows.columns[one.column] for one in atoms], atoms, place.engine, "n")
+        told = tell_apart(rows.table, [rows.columns[one.column] for one in atoms], atoms, place.engine, place.mark())
         coded = told.rows.select(**told.packed(packs), **told.steps())
         names = [f"p{i}" for i in range(len(packs))]
         return Query(counted_by(coded, names, atoms), (*rows.lookups, *told.tables))
@@ -100,7 +107,7 @@ def _place(relation: Relation, sources: Mapping[str, Source]) -> Place:
     if others:
         for name, source in own.items():
             _check_unit(name, source)
-        if len({source.unit_rule for source in own.values()}) > 1:
+        if len({source.unit_rule for source in own.values()} - {None}) > 1:
             told = " and ".join(f"{source.unit_rule or 'its spelling'} in {name}" for name, source in own.items())
             raise TableError(
                 f"{relation.name}: the privacy unit is told apart by {told}; give it as a text or a whole number in all"
@@ -140,8 +147,7 @@ def _(relation: DeclaredTable, place: Place) -> Rows:
     who = source.unit if len(place.sources) == 1 else spell(source.unit, dialect)
     rows = source.table.select(unit=identify(who, dialect, place.engine.collates), **read, **drawn)
     dropping = split((), domain)
-    mark = f"{list(place.sources).index(relation.table)}_"
-    told = tell_apart(rows, [names[one.column] for one in dropping], dropping, place.engine, mark)
+    told = tell_apart(rows, [names[one.column] for one in dropping], dropping, place.engine, place.mark())
     told = told.where(~is_missing(told.rows[UNIT]))
     bounded = bound_units(told.rows, [*drawn], relation.cap)
     return Rows(bounded.select(UNIT, *read), names, told.tables)
@@ -166,7 +172,7 @@ def _(relation: Joined, place: Place) -> Rows:
 def _(relation: Persons, place: Place) -> Rows:
     """Everybody once in every group that one of their rows is in."""
     rows = rows_of(relation.of, place)
-    found, lookups = numbered(rows, relation.of, relation.groups, place.engine)
+    found, lookups = numbered(rows, relation.of, relation.groups, place)
     own = found.filter(found[GROUP] >= constant(0)).select(UNIT, GROUP).distinct()
     return Rows(own, {GROUP: GROUP}, rows.lookups + lookups)
 
@@ -177,13 +183,14 @@ def _(relation: PerPerson, place: Place) -> Rows:
     rows = rows_of(relation.of, place)
     table, lookups = rows.table, rows.lookups
     if relation.where is not None:
-        found, more = numbered(rows, relation.of, (relation.where,), place.engine)
+        found, more = numbered(rows, relation.of, (relation.where,), place)
         table, lookups = found.filter(found[GROUP] == constant(0)), lookups + more
     own = {name: f"s{i}" for i, (name, _) in enumerate(relation.columns)}
     first = {name: one.column or "" for name, one in relation.columns if one.kind == "any"}
     listed = {name: _each_value(column, relation.of.domain) for name, column in first.items()}
     atoms = {name: found for name, found in listed.items() if found is not None}
-    told = tell_apart(table, [rows.columns[first[name]] for name in atoms], list(atoms.values()), place.engine, "f")
+    own_columns = [rows.columns[first[name]] for name in atoms]
+    told = tell_apart(table, own_columns, list(atoms.values()), place.engine, place.mark())
     table, places = told.rows, dict(zip(atoms, map(told.code, range(len(atoms))), strict=True))
     sums = {}
     for name, one in relation.columns:
@@ -236,10 +243,11 @@ def _declared_alone(column: Any, name: str, domain: Domain) -> Any:
     return ibis.ifelse(keeps(column, own), column, ibis.null(column.type()))
 
 
-def numbered(rows: Rows, of: Relation, groups: Sequence[Amount], engine: Engine) -> tuple[Any, tuple[Lookup, ...]]:
+def numbered(rows: Rows, of: Relation, groups: Sequence[Amount], place: Place) -> tuple[Any, tuple[Lookup, ...]]:
     """The rows with the number of the group that each is in; −1 for none. No row is in two."""
     found = disjoint(of.domain, groups)
-    told = tell_apart(rows.table, [rows.columns[one.column] for one in found.atoms], found.atoms, engine, "g")
+    engine, mark = place.engine, place.mark()
+    told = tell_apart(rows.table, [rows.columns[one.column] for one in found.atoms], found.atoms, engine, mark)
     tables, state = list(told.tables), constant(found.first)
     for i, steps in found.steps:
         keyed = told.rows.mutate(**{f"k{i}": state * constant(found.atoms[i].size) + told.code(i)})
@@ -248,7 +256,7 @@ def numbered(rows: Rows, of: Relation, groups: Sequence[Amount], engine: Engine)
         entries = tuple((int(k), int(steps.flat[k])) for k in np.flatnonzero(steps != otherwise))
         state = constant(otherwise)
         if entries:
-            tables.append(Lookup(f"batchdp_groups_{i}", engine.dialect, ibis.dtype("int64"), entries))
+            tables.append(Lookup(f"batchdp_groups_{mark}{i}", engine.dialect, ibis.dtype("int64"), entries))
             keyed = join_lookup(keyed, f"k{i}", tables[-1], f"t{i}", engine.collates)
             state = ibis.coalesce(keyed[f"t{i}"], state)
         told = replace(told, rows=keyed)

@@ -224,8 +224,8 @@ class Source:
     """Who a record belongs to, as an expression over `table`; None where nobody asked."""
     declared: Mapping[str, Column] = field(default_factory=dict)
     """What the domain says of the columns that are wanted."""
-    unit_rule: str = ""
-    """What tells units apart, where that is not how they are spelled; alike on both sides of a join."""
+    unit_rule: str | None = ""
+    """What tells units apart, where that is not how they are spelled; alike on both sides of a join. None of nobody."""
 
     def column(self, name: str) -> Any:
         """The table's column of a declared name."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from batchdp.domain.columns import fold
-from batchdp.sql.refusals import Node, Statement
+from batchdp.sql.refusals import Node, Statement, advice_on_part
 
 FILTER = "write FROM (SELECT columns FROM table WHERE …), which filters and renames; GROUP BY outside of it"
 MOST_DEEP = 20
@@ -16,6 +16,7 @@ def flattened(statement: Statement) -> Node:
     tree = statement.tree
     if not isinstance(tree, exp.Select):
         return tree
+    _check_tables(statement, tree)
     known: dict[str, Node] = {}
     for one in getattr(tree.args.get("with_"), "expressions", []):
         inner = one.this
@@ -23,6 +24,19 @@ def flattened(statement: Statement) -> Node:
         known[fold(one.alias)] = made
     tree.set("with_", None)
     return _within(statement, tree, known, 0)
+
+
+def _check_tables(statement: Statement, tree: Node) -> None:
+    """Refuse what is said of a table or subquery in FROM beyond its name: it would be lost where others are joined."""
+    for node in tree.find_all(exp.Table, exp.Subquery, exp.CTE):
+        if not isinstance(node.parent, exp.From | exp.Join | exp.With):
+            continue
+        if getattr(node.args.get("alias"), "columns", []):
+            raise statement.refusal(node, "a table whose columns are renamed", "rename them in SELECT, with AS")
+        for part in node.args.keys() - {"this", "alias", "db", "catalog", "materialized"}:
+            if node.args[part]:
+                problem, remedy, words = advice_on_part(type(node).__name__, part)
+                raise statement.refusal_at(words, problem, remedy, node)
 
 
 def _read(statement: Statement, select: Node, known: dict[str, Node]) -> Node:

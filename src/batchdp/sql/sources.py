@@ -63,7 +63,8 @@ def resolved(statement: Statement, domain: Domain) -> Statement:
     if first is None:  # which is refused when the table is looked up
         return statement
     sides, relation, conditions = [first], first.relation, []
-    assert relation is not None
+    if relation is None:
+        raise statement.refusal(source, "a lookup before any table", f"write FROM table JOIN {first.alias} ON …")
     for join in joins:
         more = _side(statement, join.this, domain)
         if more is None:
@@ -277,6 +278,8 @@ def _of_persons(statement: Statement, node: Node, domain: Domain) -> Side:
             called = item.alias if isinstance(item, exp.Alias) else unit
             continue
         one = _aggregate(of, item)
+        if isinstance(item, exp.Alias) and fold(item.alias) == fold(unit):
+            raise statement.refusal(item, f"{unit} is the unit's name", "give it another one with AS")
         if one is None or not isinstance(item, exp.Alias) or fold(item.alias) in map(fold, columns):
             remedy = "write COUNT(*), or COUNT, SUM, MIN, MAX or ANY_VALUE of a declared column, each with a name by AS"
             raise statement.refusal(item, "not what is known of a person's rows", remedy)
