@@ -30,6 +30,7 @@ from batchdp.plans.planned import declared_neighbours
 from batchdp.privacy import GAUSSIAN, NOISES, Budget
 from batchdp.strategies.pair import PairStrategy, least_reconstruct
 from batchdp.strategies.strategy import FactoredStrategy, Strategy
+from batchdp.workloads.kronecker import KroneckerWorkload
 from batchdp.workloads.matrix import MatrixWorkload
 
 MOST_SOLVED = 600
@@ -148,12 +149,11 @@ def on_top(
     problem = _Together([part.design for part in known], batch, domain, options)
     first = problem.tried(strategy)
     best, bound = first, 0.0
-    solved = problem.informed(strategy) if isinstance(strategy, PairStrategy) else None
+    solved = problem.informed(strategy)
     if solved is None:
         found = problem.weighed(first)
     else:
-        assert isinstance(strategy, PairStrategy)
-        found, bound = problem.solved(strategy, solved)
+        found, bound = problem.solved(cast(PairStrategy, strategy), solved)
     for one in found:
         best = min(best, one, key=lambda tried: tried.together)
     made = replace(
@@ -164,6 +164,24 @@ def on_top(
         bound=min(max(bound, problem.limit(best)), best.together),
     )
     return best.strategy, made
+
+
+@singledispatch
+def _answering(made: Any, other: Strategy) -> Strategy:
+    """What a strategy measures, for the batch of another, which has other weights."""
+    raise PlanError(f"given: a {type(made).__name__} cannot be planned on top of releases")
+
+
+@_answering.register
+def _(made: PairStrategy, other: Strategy) -> Strategy:
+    return replace(made, workload=cast(MatrixWorkload, other.workload), proven=())
+
+
+@_answering.register
+def _(made: FactoredStrategy, other: Strategy) -> Strategy:
+    own: Any = replace(made, workload=cast(KroneckerWorkload, other.workload), limit=other.limit, largest=None)
+    total = float((own.mean_variances() * own.workload.table_sizes()) @ own.workload.weights)
+    return cast(Strategy, replace(own, total=total, limit=min(own.limit, total)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,11 +254,13 @@ class _Together:
 
     # ── Cells: from scratch.
 
-    def informed(self, strategy: PairStrategy) -> Informed | None:
+    def informed(self, strategy: Strategy) -> Informed | None:
         """The batch over its cells, with what is known of these; None where that is too much."""
         workload = strategy.workload
+        if not isinstance(self.batch, CellBatch) or not isinstance(workload, MatrixWorkload):
+            return None
         n = workload.cells
-        if not isinstance(self.batch, CellBatch) or n > MOST_SOLVED:
+        if n > MOST_SOLVED:
             return None
         cells = counted_cells(self.batch, self.among)
         both = stacked([self.known, cells])
@@ -325,12 +345,7 @@ class _Together:
 
     def _with(self, workload: Any, without: Strategy) -> Strategy:
         """The strategy for these weights, as one for those of the plan."""
-        made: Any = optimize(workload, **self.options.of_search())
-        if not isinstance(made, FactoredStrategy):
-            return cast(Strategy, replace(made, workload=without.workload, proven=()))
-        own: Any = replace(made, workload=without.workload, limit=without.limit, largest=None)  # type: ignore[arg-type]
-        total = float((own.mean_variances() * own.workload.table_sizes()) @ own.workload.weights)
-        return cast(Strategy, replace(own, total=total, limit=min(own.limit, total)))
+        return _answering(optimize(workload, **self.options.of_search()), without)
 
     def limit(self, tried: _Tried) -> float:
         """No strategy has a smaller sum of errors together, whatever it measures; 0 where nothing is proven.
