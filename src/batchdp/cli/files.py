@@ -123,6 +123,9 @@ Records = Annotated[
 ImplyingRho = Annotated[
     float | None, typer.Option("--rho", help="The same for Gaussian noise: ρ = ε²/2, in place of ε.", metavar="R")
 ]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Say the rest too: all rules of what is counted.", metavar="")
+]
 All = Annotated[bool, typer.Option("--all", help="Print every row of every table.", metavar="")]
 Epsilon = Annotated[
     float | None, typer.Option("--epsilon", "-e", help="The privacy budget ε; 0.1 to 1 is usual.", metavar="E")
