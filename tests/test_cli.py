@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -163,20 +164,15 @@ def test_from_a_csv_file_to_a_page_in_five_commands(tmp_path: Path, monkeypatch:
 # ── plan ──
 
 
-def test_plan_shows_errors_method_bound_and_advice(study: Path) -> None:
-    shown = succeeds("plan", "queries.sql", "-d", "domain.toml", "-o", "x.plan", "--seconds", 1, "--accuracy", 25)
-    for text in (
-        "visits by clinic (2)",
-        "median",
-        "    north",
-        "noise on data",
-        "gain",
-        "Method: ",
-        "below",
-        "For ±25 at 95 %",
-        "x.plan",
-    ):
+def test_plan_shows_errors_and_advice_and_with_verbose_the_method_and_the_bound(study: Path) -> None:
+    given = ("plan", "queries.sql", "-d", "domain.toml", "-o", "x.plan", "--seconds", 1, "--accuracy", 25)
+    shown, rest = succeeds(*given), succeeds(*given, "--verbose")
+    for text in ("visits by clinic (2)", "median", "    north", "noise on data", "For ±25 at 95 %", "x.plan"):
         assert text in shown
+        assert text in rest
+    for text in ("by itself    gain", "Method: ", "No strategy of this kind is below"):
+        assert text not in shown
+        assert text in rest
     assert "EDIT" not in shown
 
 
@@ -205,6 +201,29 @@ def test_a_wrong_choice_is_wrong_usage_and_names_the_choices(study: Path, option
     assert all(choice in line for choice in choices.split())
     assert option in line
     assert not Path("x.plan").exists()
+
+
+def test_answers_come_first_then_what_matters_and_the_rest_when_asked_for(study: Path) -> None:
+    Path("derived.sql").write_text(
+        "SELECT COUNT(*) AS total FROM visits;\nSELECT clinic, AVG(age) AS mean FROM visits GROUP BY clinic;"
+    )
+    Path("years.toml").write_text(Path("domain.toml").read_text().replace("range = [0, 120]", "integers = [0, 120]"))
+    given = ("plan", "derived.sql", "-d", "years.toml", "-o", "derived.plan", "--seconds", 1)
+    shown, rest = succeeds(*given), succeeds(*given, "-v")
+    assert "mean.numerator" not in shown
+    assert "mean.numerator" in rest
+    order = [shown.index(text) for text in ("  total ", "  mean ", "times smaller", "sentences", "Written to")]
+    assert order == sorted(order)
+    more = int(re.search(r"^(\d+) more sentences on what is counted: --verbose", shown, re.MULTILINE)[1])  # type: ignore[index]
+    rules = batchdp.load_plan("derived.plan").counted.sentences(1_000_000)
+    assert more == len(rules) - 2
+    for number, rule in enumerate(rules):
+        assert (rule in shown) == (number < 2)
+        assert rule in rest
+    answers = answered("one.csv", "--release-id", "one", plan="derived.plan")
+    assert answers.index("private answers") < answers.index("is left") < answers.index(rules[0])
+    assert rules[-1] not in answers
+    assert rules[-1] in answered("one.csv", "--release-id", "one", "--verbose", plan="derived.plan")
 
 
 # ── answer ──

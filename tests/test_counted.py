@@ -118,10 +118,10 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "domain.toml").write_text(DOMAIN)
     (folder / "queries.sql").write_text(SQL)
     made = ("-o", folder / "r.plan", "--seconds", 1)
-    said = {"plan": succeeds("plan", folder / "queries.sql", "-d", folder / "domain.toml", *made)}
+    said = {"plan": succeeds("plan", folder / "queries.sql", "-d", folder / "domain.toml", *made, "--verbose")}
     succeeds("budget", folder / "b.db", "--create", "-e", 9)
     given = ("answer", folder / "r.plan", "-t", folder / "ratings.csv", "-e", 2, "-l", folder / "b.db", "-y")
-    said["answer"] = succeeds(*given, "-o", folder / "out.csv", "--release-id", "r")
+    said["answer"] = succeeds(*given, "-o", folder / "out.csv", "--release-id", "r", "--verbose")
     said["json"] = succeeds(*given, "-o", folder / "out.csv", "--release-id", "r", "--json")
     succeeds("report", folder / "out.release", "-o", folder / "page.html", "-l", folder / "b.db")
     succeeds("report", folder / "r.plan", "-o", folder / "plan.html")

@@ -126,6 +126,9 @@ ImplyingRho = Annotated[
         "--rho", help="The budget for Gaussian noise, where it is not the ρ = ε²/2 that ε implies.", metavar="R"
     ),
 ]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Say the rest too: all rules of what is counted.", metavar="")
+]
 All = Annotated[bool, typer.Option("--all", help="Print every row of every table.", metavar="")]
 Epsilon = Annotated[
     float | None, typer.Option("--epsilon", "-e", help="The privacy budget ε; 0.1 to 1 is usual.", metavar="E")

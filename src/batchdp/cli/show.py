@@ -27,6 +27,8 @@ WIDTH = 100
 """Of what is piped, so that tables keep their figures whole."""
 ROWS = 200
 """Of a table on a terminal; files and JSON hold all."""
+RULES = 2
+"""Of what is counted, that are said without being asked for."""
 PIECE = 1000
 """Rows of a long table that are laid out at a time."""
 CUT = "Of large tables the top rows are shown; --all shows every one, files and --json hold all."
@@ -47,6 +49,15 @@ def console() -> Console:
 def say(text: str) -> None:
     """Sentences as they are: no markup, no line breaks in the middle of a path."""
     console().print(sanitise(text, keep="\n"), soft_wrap=True, markup=False, highlight=False)
+
+
+def say_rules(rules: Sequence[str], *, verbose: bool) -> None:
+    """What is counted: the first rules, about rows that are left out, or all of them."""
+    shown = rules if verbose or len(rules) <= RULES + 1 else rules[:RULES]
+    for rule in shown:
+        say(rule)
+    if len(shown) < len(rules):
+        say(f"{len(rules) - len(shown)} more sentences on what is counted: --verbose.")
 
 
 def print_json(content: Any) -> None:
