@@ -194,6 +194,10 @@ Shape = Annotated[
 ShapeRank = Annotated[
     int, typer.Option(help="Measurements that may share a shape: more take longer to draw.", metavar="K", min=1)
 ]
+Seconds = Annotated[
+    float | None,
+    typer.Option(help="How long to look for a strategy; it follows from the batch's size if left out.", metavar="S"),
+]
 DrawSeconds = Annotated[
     float, typer.Option(help="The most time that a draw of shaped noise may take, as estimated.", metavar="S")
 ]

@@ -114,12 +114,7 @@ def command(
     shape: files.Shape = files.ShapeChoice.pair,
     shape_rank: files.ShapeRank = 16,
     draw_seconds: files.DrawSeconds = 60.0,
-    seconds: Annotated[
-        float | None,
-        typer.Option(
-            help="How long to look for a strategy; it follows from the batch's size if left out.", metavar="S"
-        ),
-    ] = None,
+    seconds: files.Seconds = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same plan.", metavar="N")] = 0,
     cache: Annotated[bool, typer.Option(help="Remember plans: the same batch is planned once.", metavar="")] = True,
     everything: files.All = False,
