@@ -40,6 +40,7 @@ OfBlock = Callable[[MatrixWorkload, Options], PairStrategy]
 """From a block and what is asked of the search to its strategy."""
 
 
+@one_thread
 def optimize_blocks(workload: MatrixWorkload, noise: Noise, options: Options, of_block: OfBlock) -> PairStrategy:
     """The strategies of all blocks as one, or a closed form on the whole if that is better."""
     parts = [part for _, _, part in workload.parts()]
