@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
