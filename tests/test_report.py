@@ -414,6 +414,12 @@ def test_the_page_fits_the_screen(browser: Chrome, written: Path, width: int) ->
     show(browser, written, width=width, height=800)
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
     assert browser.execute_script("return document.querySelector('.table').clientWidth") <= width
+    gaps = browser.execute_script("""return [...document.querySelectorAll(".axis svg")].flatMap((axis) => {
+        const marks = [...axis.querySelectorAll("text:not(.label)")].map((one) => one.getBoundingClientRect());
+        return marks.slice(1).map((one, i) => one.left - marks[i].right);
+    })""")
+    assert gaps
+    assert min(gaps) > 2
 
 
 def test_the_dark_page_is_dark_and_both_are_easy_to_read(browser: Chrome, written: Path) -> None:
