@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -245,7 +245,7 @@ def test_weights_that_vanish_as_numbers_are_refused() -> None:
 
 def test_a_query_that_no_record_is_in_changes_no_product() -> None:
     prefix, nobody = np.tril(np.ones((3, 3))), np.zeros((1, 3))
-    tables: list[Any] = [[prefix, prefix], [prefix, None], [nobody, prefix], [None, nobody]]
+    tables: list[list[Dense | None]] = [[prefix, prefix], [prefix, None], [nobody, prefix], [None, nobody]]
     found = [one_product(own := Batch(in_factors((3, 3), tables[:some])), own.terms(np.ones(some))) for some in (2, 4)]
     assert found[1].total == found[0].total > 0
     batch = Batch(in_factors((3, 3), tables))

@@ -122,9 +122,8 @@ def test_only_margins_that_an_interval_may_end_within_are_worked_out(
         return np.asarray(own(self, confidence))
 
     for p in (0.1, 0.5, 0.75):
-        asked: list[Asked[int]] = [
-            Asked("q", Crossing(p, tuple(map(float, range(bins + 1))), tuple(range(bins - 1)), bins - 1))
-        ]
+        edges = tuple(map(float, range(bins + 1)))
+        asked: list[Asked[int]] = [Asked("q", Crossing(p, edges, tuple(range(bins - 1)), bins - 1))]
         band = np.append(own(law.law(law.rows(range(bins - 1)) - p * law.rows([bins - 1] * (bins - 1))), confidence), 0)
         of_total = float(own(law.law(law.rows([bins - 1])), confidence)[0])
         for _ in range(runs):
@@ -132,7 +131,7 @@ def test_only_margins_that_an_interval_may_end_within_are_worked_out(
             with monkeypatch.context() as patch:
                 patch.setattr(NoiseLaw, "half_widths", half_widths)
                 found = estimates(asked, values, law, confidence)
-            wide = quantile([0, *values], np.arange(bins + 1.0), p, [0, *band], margin_of_total=of_total)
+            wide = quantile([0, *values], edges, p, [0, *band], margin_of_total=of_total)
             assert wide is not None
             assert (found.values[0], found.low[0], found.high[0]) == wide
     assert sum(inverted) < 0.5 * 3 * runs * bins
