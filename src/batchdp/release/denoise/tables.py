@@ -143,8 +143,8 @@ class _Tables:
         """Risks of all tables: estimated without bias, steadied by what all targets together are off by.
 
         A table's own estimate is drowned by chance where its noise is much larger than it. There it is taken from the
-        share of their sizes by which the targets of all tables are off, each counted by what it tells of that,
-        no larger in all than what denoising again says. Nor are those of margins, of pairs, … in all any smaller.
+        share of their sizes by which the targets of all tables are off, each counted by what it tells of that, and
+        no larger in all than denoising again says. Nor are those of margins, of pairs, … in all any smaller.
         """
         told = {C: 2 * self.raw_risk[C] ** 2 / max(1.0, self.raw_risk[C] / self.t[C]) for C in self.shrunk}
         size = self.sizes_of
