@@ -153,6 +153,19 @@ def test_small_tables_do_not_lose() -> None:
     assert ours <= 1.03 * raw
 
 
+def test_an_error_of_the_total_is_in_the_estimated_risk() -> None:
+    """All records are in one cell, and so is every error of the total, which no table sees by its own noise."""
+    truth = {(0, 1): np.zeros((12, 8))}
+    truth[0, 1][5, 3] = 10_000
+    t = {(): 96 * 200.0, (0,): 8 * 200.0, (1,): 12 * 200.0, (0, 1): 200.0}  # cells that are counted one by one
+    said = true = 0.0
+    for seed in range(60):
+        made = denoise_tables(noisy_parts(truth, t, np.random.default_rng(seed)), t, [(0, 1)], (12, 8), seed)
+        said += made.risks((0, 1))[0]
+        true += float(np.square(made.fitted.table((0, 1)) - truth[0, 1]).sum())
+    assert 0.6 < said / true < 1.7
+
+
 @pytest.mark.parametrize("counts", [np.zeros(16), np.eye(1, 16, 5)[0] * 10_000, np.full(16, 2.0), np.arange(16.0)])
 @pytest.mark.parametrize("privacy", ["pure", "zcdp"])
 def test_spikes_and_nothing_at_all(counts: Floats, privacy: Any, tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ class _Tables:
 
         A table's own estimate is drowned by chance where its noise is much larger than it. There it is taken from the
         share of their sizes by which the targets of all tables are off, each counted by what it tells of that, and
-        taken to be no larger in all than what denoising again says.
+        no larger in all than denoising again says. Nor are those of margins, of pairs, … in all any smaller.
         """
         told = {C: 2 * self.raw_risk[C] ** 2 / max(1.0, self.raw_risk[C] / self.t[C]) for C in self.shrunk}
         size = self.sizes_of
@@ -164,6 +164,13 @@ class _Tables:
             self.risk[C] = trust * own + (1 - trust) * most * likely[C]
         for C, raw in self.raw_risk.items():
             self.risk.setdefault(C, raw)
+        again = repeated or {}
+        for order in sorted({len(C) for C in again if C}):
+            # An error of the total is in all tables, and none of them sees it by its own noise.
+            there = [C for C in again if len(C) == order]
+            more = max(1.0, sum(again[C] for C in there) / max(sum(self.risk[C] for C in there), 1e-300))
+            for C in there:
+                self.risk[C] = min(self.raw_risk[C], more * self.risk[C])
 
     def run(
         self, sets: Sequence[Columns], asked: Sequence[Columns], seed: int, progress: Progress | None = None
