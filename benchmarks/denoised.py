@@ -4,6 +4,7 @@
     python benchmarks/denoised.py shapes FOLDER [--runs N] [--records N …] [--workloads ranges|totals …]
     python benchmarks/denoised.py three [--rho R …]
     python benchmarks/denoised.py random [--cases N] [--runs N] [--kinds matrices|tables …]
+    python benchmarks/denoised.py extremes [--runs N]
     python benchmarks/denoised.py constants
 
 `adult`: all 91 tables of two columns of UCI Adult (adult.csv.gz and adult-domain.json in the folder), by plans made for
@@ -11,15 +12,19 @@ estimates; the mean over tables of the L1 distance over the number of records, a
 whose squared error, over all runs, is more than 3 % above that of the raw ones. `shapes`: 256 ranges over 1,024 cells
 and running totals over 256 at ε = 0.1, of records drawn by every shape-*.csv; how many times smaller the mean squared
 error is. `three`: all tables of up to three of the fourteen invented columns of benchmarks/consistency.py. `random`:
-small matrices and tables of both noises that nothing was chosen by. `constants`: invented populations, half of them
-without classes, and invented histograms, with other constants than those in use. Noise comes from a seed,
-with the law of the release.
+small matrices and tables of both noises that nothing was chosen by. `extremes`: spikes, nobody, a few records and one
+cell, then a million cells, also stopped after two seconds as Ctrl-C does. `constants`: invented populations, half of
+them without classes, and invented histograms, with other constants than those in use. Noise comes from a seed, with
+the law of the release. What no mix of the estimates could do better is said of `shapes`: the same mix for all draws of
+a shape, chosen by the truth. There the estimated risk is compared with the true one by regression on the raw errors,
+whose mean is known: few directions carry the error, so chance moves raw and denoised ones alike.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import signal
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -40,6 +45,7 @@ from batchdp.plans.for_estimates import VARIANCES, weights_by
 from batchdp.privacy import GAUSSIAN, Budget
 from batchdp.release.consistency.faces import split_table
 from batchdp.release.denoise import smooth, tables, target
+from batchdp.release.denoise.mixing import best_mix
 
 ADULT = (0.000177, 0.014973, 0.1, 0.5)
 """ρ."""
@@ -142,27 +148,37 @@ def shapes(folder: Path, runs: int, records: Sequence[int], asked: Sequence[str]
             continue
         first = release_of(batchdp.optimize(workload), np.zeros(workload.cells, dtype=np.int64), epsilon=EPSILON)
         for count in records:
-            rng, gains, errors_of, said = np.random.default_rng(0), [], [], []
+            rng, gains, errors_of, every, known = np.random.default_rng(0), [], [], [], []
             for label, shape in sorted(found.items()):
                 merged = shape.reshape(workload.cells, -1).sum(axis=1)
-                errors = np.zeros((runs, 3))
+                errors, products, towards = np.zeros((runs, 3)), np.zeros(()), np.zeros(())
                 for k in range(runs):
                     counts = rng.multinomial(count, merged / merged.sum())
                     release, truth = drawn(first, counts, rng), workload.matrix @ counts
-                    ours = release.denoised()
+                    with patch.object(smooth, "_mixed", wraps=smooth._mixed) as mixed:
+                        ours = release.denoised()
+                    ways = mixed.call_args.args[2]
+                    products, towards = products + ways @ ways.T, towards + ways @ (truth - release.values)
                     errors[k] = [np.square(one - truth).mean() for one in (release.values, ours.values)] + [ours.risk]
-                raw, left, guess = errors.mean(axis=0)
+                raw, left, _ = errors.mean(axis=0)
                 spread = np.std(errors[:, 0] / raw - errors[:, 1] / left) / max(1, runs - 1) ** 0.5 * raw / left
+                mix = best_mix(products, towards)
+                best = raw + float(mix @ products @ mix - 2 * towards @ mix) / (runs * len(truth))
                 gains.append(raw / left)
+                known.append(raw / best)
                 errors_of.append(spread)
-                said.append(guess / left)
+                every.append(errors / np.square(first.standard_errors).mean())
                 print(
-                    f"  {name} {count:,} {label:<12} {raw / left:.2f} (se {spread:.2f}), risk {guess / left:.2f}",
+                    f"  {name} {count:,} {label:<12} {raw / left:.2f} (se {spread:.2f}); best mix {raw / best:.2f}",
                     flush=True,
                 )
+            of_raw, of_left, of_guess = np.concatenate(every).T
+            slope = float(np.polyfit(of_raw, of_left, 1)[0])
+            risk = of_guess.mean() / (of_left.mean() - slope * (of_raw.mean() - 1))
             print(
                 f"{name}, {count:,} records: median {np.median(gains):.2f}, least {min(gains):.2f} (se "
-                f"{errors_of[int(np.argmin(gains))]:.2f}); estimated / true risk {np.mean(said):.2f}",
+                f"{errors_of[int(np.argmin(gains))]:.2f}); estimated / true risk {risk:.2f}; best mixes: "
+                f"median {np.median(known):.2f}, least {min(known):.2f}",
                 flush=True,
             )
 
@@ -240,6 +256,71 @@ def random(cases: int, runs: int, kinds: Sequence[str]) -> None:
             f"/ true risk {guess / ours_:.2f}",
             flush=True,
         )
+
+
+def extremes(runs: int) -> None:
+    """Print errors where there is next to nothing to know, and the seconds of a million cells."""
+    rng, spike = np.random.default_rng(0), np.eye(1, 64, 20, dtype=np.int64)[0] * 10_000
+    nobody, few = np.zeros(64, dtype=np.int64), np.eye(1, 64, 3, dtype=np.int64)[0] * 5
+    pairs, codes = batchdp.workloads.marginals((64, 12), 2), np.tile([[20, 3]], (10_000, 1))
+    for what, workload, data in (
+        ("running totals, one spike", batchdp.workloads.prefix(64), spike),
+        ("running totals, nobody", batchdp.workloads.prefix(64), nobody),
+        ("running totals, 5 records", batchdp.workloads.prefix(64), few),
+        ("one cell, 7 records", np.ones((1, 1)), np.array([7])),
+        ("one cell, nobody", np.ones((1, 1)), np.array([0])),
+        ("64 × 12, all records in one cell", pairs, codes),
+        ("64 × 12, nobody", pairs, codes[:0]),
+    ):
+        for privacy, budget in (("pure", {"epsilon": 0.1}), ("zcdp", {"rho": 0.005})):
+            extreme(f"{what}, {privacy}", workload, data, privacy, budget, runs)
+    smooth_ages = rng.multinomial(500_000, histogram(1_000_000, 0, rng))
+    for what, workload, data in (
+        ("30 ranges over 1,000,000 cells", batchdp.workloads.ranges(30, 1_000_000, seed=0), smooth_ages),
+        ("1,000,000 values of one column", batchdp.workloads.marginals((1_000_000,), 1), None),
+        ("1,000 × 1,000", batchdp.workloads.marginals((1000, 1000), 2), None),
+    ):
+        if data is None:
+            data = invented((1000, 1000), 500_000, rng) if "×" in what else np.repeat(np.arange(10**6), smooth_ages)
+            data = data.reshape(-1, 1) if data.ndim == 1 else data
+        for seconds in (None, 2.0):
+            extreme(what, workload, data, "zcdp", {"rho": 0.005}, 1, seconds)
+
+
+def extreme(
+    what: str,
+    workload: Any,
+    data: Any,
+    privacy: Any,
+    budget: dict[str, float],
+    runs: int,
+    stopped_after: float | None = None,
+) -> None:
+    """Print errors, the estimated one too, and seconds."""
+    batch: Any = getattr(workload, "structure", None) or workload
+    strategy: Any = batchdp.optimize(batch, privacy=privacy, seconds=5)
+    errors, start = np.zeros((runs, 3)), 0.0
+    for k in range(runs):
+        release = release_of(strategy, data, **budget)
+        if hasattr(batch, "sizes"):
+            truth = np.concatenate([exact(data, batch.sizes, table.columns).reshape(-1) for table in batch.tables])
+        else:
+            truth = np.asarray(getattr(batch, "matrix", batch) @ data, dtype=np.float64)
+        start = time.monotonic()
+        if stopped_after is not None:
+            signal.signal(signal.SIGALRM, signal.default_int_handler)
+            signal.setitimer(signal.ITIMER_REAL, stopped_after)
+        ours = release.denoised()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        assert np.all(np.isfinite(ours.values))
+        errors[k] = [np.square(one - truth).mean() for one in (release.values, ours.values)] + [ours.risk]
+    raw, left, guess = errors.mean(axis=0)
+    stopped = "" if stopped_after is None else f", stopped after {stopped_after:g} s: {ours.status}"
+    print(
+        f"{what}{stopped}: squared error / raw {left / raw:.3g}, estimated / raw {guess / raw:.3g}, least answer "
+        f"{ours.values.min():.3g}, {ours.method}, {time.monotonic() - start:.1f} s",
+        flush=True,
+    )
 
 
 OF_TABLES: tuple[tuple[Any, dict[str, Any]], ...] = (
@@ -344,7 +425,7 @@ def in_common(sizes: Sequence[int], count: int, rng: np.random.Generator) -> Cod
 def main() -> None:
     """What was asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("what", choices=["adult", "shapes", "three", "random", "constants"])
+    parser.add_argument("what", choices=["adult", "shapes", "three", "random", "extremes", "constants"])
     parser.add_argument("folder", type=Path, nargs="?", help="with the data, of adult and shapes")
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--rho", type=float, nargs="+")
@@ -361,6 +442,8 @@ def main() -> None:
         shapes(options.folder, options.runs, options.records, options.workloads)
     elif options.what == "three":
         three(options.rho or [0.5, 0.01])
+    elif options.what == "extremes":
+        extremes(options.runs)
     elif options.what == "constants":
         constants()
     else:

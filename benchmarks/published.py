@@ -62,6 +62,18 @@ def pairs(kind: str, n: int = 10, d: int = 10) -> KroneckerWorkload:
     return in_factors((n,) * d, terms)
 
 
+CONDITIONS = {"affine": ("{} + {} <= {}", 19), "abs-diff": ("ABS({} - {}) <= {}", 10)}
+
+
+def pairs_in_sql(kind: str) -> tuple[str, dict[str, Any]]:
+    """The same of ten columns as statements, and their domain, which leaves out records with other values."""
+    condition, bounds = CONDITIONS[kind]
+    asked = [f"c{i} <= {bound}" for i in range(10) for bound in range(10)]
+    asked += [condition.format(f"c{i}", f"c{j}", c) for i, j in combinations(range(10), 2) for c in range(bounds)]
+    sql = ";\n".join(f"SELECT COUNT(*) AS q{number} FROM t WHERE {one}" for number, one in enumerate(asked))
+    return sql, {"table": "t", "columns": {f"c{i}": {"integers": [0, 9], "other": "drop"} for i in range(10)}}
+
+
 def small_adult() -> KroneckerWorkload:
     """The eight small columns of Adult: each value of one, and a + b <= c for every c of two."""
     sizes = ADULT[6:]

@@ -8,7 +8,7 @@ import tempfile
 import batchdp
 
 states = ["NY", "NJ", "CA", "WA"]
-W = [  # one query a row, one state a column
+W = [  # one query per row, one state per column
     [1, 1, 1, 1],
     [1, 1, 0, 0],
     [0, 0, 1, 1],

@@ -83,7 +83,7 @@ def command(
 
     `peers` plans what others publish about batches over many columns, and says who is ahead.
 
-    A run that was broken off goes on where it was. Its noise is simulated: these are experiments, not releases.
+    A run that was interrupted continues where it left off. Its noise is simulated: these are experiments, not releases.
     """
     if draw:
         publish(output, page)
@@ -101,7 +101,7 @@ def command(
                     progress=report,
                 )
         except KeyboardInterrupt:
-            raise InterruptedCommandError("the same command goes on where it was") from None
+            raise InterruptedCommandError("the same command continues where it left off") from None
     rows = read_all(output)
     lost = sum(not row.ok for row in rows)
     say(f"{len(rows):,} points, {lost:,} of them without figures. Read {page or output / 'README.md'}.")

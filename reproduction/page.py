@@ -66,8 +66,8 @@ def _introduction(settings: Settings) -> str:
     return (
         "Section 6 of *Low-Rank Mechanism: Optimizing Batch Queries under Differential Privacy* (Yuan, Zhang, "
         "Winslett, Xiao, Yang, Hao; PVLDB 2012), measured again with this library, and every claim of it judged by a "
-        f"program from the results.{sizes} One command makes this page, the figures and the CSVs, and goes on where "
-        f"it was when it is broken off:\n\n```console\n$ {command}\n```"
+        f"program from the results.{sizes} One command makes this page, the figures and the CSVs. After an "
+        f"interruption it continues where it left off:\n\n```console\n$ {command}\n```"
     )
 
 
@@ -93,7 +93,8 @@ def _figures(rows: Sequence[Row], pictures: str) -> list[str]:
         parts += [
             f"## {words}",
             f"![{words}]({pictures}/{figure}.png)",
-            f"All points: [{figure}.csv]({pictures}/{figure}.csv); sharper: [{figure}.svg]({pictures}/{figure}.svg).",
+            f"All points: [{figure}.csv]({pictures}/{figure}.csv); "
+            f"as vectors: [{figure}.svg]({pictures}/{figure}.svg).",
         ]
         if figure not in ("figure-2", "figure-3"):
             parts.append(_errors(of_figure, figure))
@@ -148,7 +149,7 @@ def _peers(others: Sequence[Verdict], pictures: str) -> list[str]:
         section.WORDS,
         f"Of {len(others)} figures: {section.summary(others)}. {section.sources(others)}",
         f"![{words}]({at}.png)",
-        f"All lines: [{section.NAME}.csv]({at}.csv); sharper: [{section.NAME}.svg]({at}.svg).",
+        f"All lines: [{section.NAME}.csv]({at}.csv); as vectors: [{section.NAME}.svg]({at}.svg).",
         _table(section.HEADINGS, section.lines(others)),
     ]
 
@@ -186,7 +187,7 @@ def _data(settings: Settings) -> str:
         return "The data are the originals, read with `--data`."
     return (
         "The data are stand-ins: the originals may not be passed on. With them in a folder, `--data FOLDER` reads "
-        "them, one whole number a line. The paper gives Search Logs 2^16 entries and Net Trace 2^15; the files that "
+        "them, one whole number per line. The paper gives Search Logs 2^16 entries and Net Trace 2^15; the files that "
         "their owners published have it the other way round.\n\n"
         + _table(
             ("dataset", "file", "what the stand-in keeps"), ((one.name, f"`{one.file}`", one.known) for one in DATASETS)

@@ -90,7 +90,9 @@ def api() -> str:
     parts = [
         MADE,
         "# Python reference",
-        "Everything in `batchdp`; `import batchdp` and use it as `batchdp.name`. The examples run from top to bottom.",
+        "Everything in `batchdp`; `import batchdp` and use it as `batchdp.name`. The examples run from top to bottom. "
+        "The [tutorial](../tutorial.md) shows the everyday functions at work. [From queries to cells](../cells.md) "
+        "says what cells, classes and blocks are, and [Notation](../how.md#notation) what the letters are.",
         examples.pop("Shared by the examples"),
     ]
     for section, names in SECTIONS.items():

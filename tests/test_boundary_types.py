@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import warnings
 from datetime import date
 from decimal import Decimal
@@ -122,9 +123,28 @@ def test_texts_on_spark_are_read_as_declared() -> None:
     ):
         found = counted(one, domain(x=declared), atoms)
         assert [found.get((i,), 0) for i in range(3)] == expected
-    failing = spark().sql("SELECT CAST(concat('31337', x) AS INT) AS x FROM VALUES ('a') AS t(x)")
-    with pytest.raises(TableError, match="failed in the engine"):
-        counted(failing, domain(x={"range": [0, 120]}), LineAtoms("x", "number", (Cut(15),), None))
+
+
+@on_spark
+def test_spark_logs_no_record_that_a_frame_fails_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = spark().createDataFrame([("canary 31337",)], "x string")
+    failing = texts.select(texts.x.cast("int").alias("x"))
+    in_sql = spark().sql("SELECT CAST(concat('canary 31337', x) AS INT) AS x FROM VALUES ('a') AS t(x)")
+    logged: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: logged.append(record.getMessage())  # type: ignore[method-assign]
+    for _ in range(2):  # the first time makes the loggers, if nobody has
+        for frame in (failing, in_sql):
+            with pytest.raises(TableError, match="failed in the engine") as refused:
+                counted(frame, domain(x={"range": [0, 120]}), LineAtoms("x", "number", (Cut(15),), None))
+            assert "31337" not in str(refused.value)
+        for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+            monkeypatch.setattr(logging.getLogger(name), "handlers", [handler])
+    assert logged == []
+    for frame in (failing, in_sql):  # a query of the user's own still fails, and is logged, in Spark's words
+        with pytest.raises(Exception, match="canary 31337"):
+            frame.collect()
+    assert len(logged) == 2
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -108,18 +109,36 @@ def test_starting_imports_nothing_heavy(started: str) -> None:
     assert done.stdout == "[]\n"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("arguments", [("-m", "batchdp", "--help"), ("-c", "import batchdp")])
-def test_starting_takes_less_than_half_a_second(arguments: tuple[str, ...]) -> None:
-    def seconds() -> float:
-        code = f"""
+def processor_seconds(*arguments: str) -> float:
+    """Of a Python process with these arguments, the least of several."""
+    code = f"""
 import resource, subprocess, sys
 subprocess.run([sys.executable, *{arguments!r}], check=True, stdout=subprocess.DEVNULL)
-print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime)
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(used.ru_utime + used.ru_stime)
 """
-        return float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+    runs = (subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(5))
+    return min(float(done.stdout) for done in runs)
 
-    assert min(seconds() for _ in range(5)) < 0.5
+
+@pytest.mark.slow
+def test_help_takes_twice_the_time_of_importing_typer_and_rich_at_most() -> None:
+    assert processor_seconds("-m", "batchdp", "--help") <= 2 * processor_seconds("-c", "import typer, rich")
+
+
+@pytest.mark.slow
+def test_importing_batchdp_takes_less_than_a_tenth_of_a_second() -> None:
+    assert processor_seconds("-c", "import batchdp") < 0.1
+
+
+def test_help_of_all_commands_builds_none_and_draws_nothing() -> None:
+    code = (
+        "import contextlib, io, sys; from batchdp.cli import _built, app\n"
+        "with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit): app(['--help'])\n"
+        "print(_built.cache_info().currsize, 'rich.console' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "0 False\n"
 
 
 # ── The whole job ──
@@ -145,20 +164,15 @@ def test_from_a_csv_file_to_a_page_in_five_commands(tmp_path: Path, monkeypatch:
 # ── plan ──
 
 
-def test_plan_shows_errors_method_bound_and_advice(study: Path) -> None:
-    shown = succeeds("plan", "queries.sql", "-d", "domain.toml", "-o", "x.plan", "--seconds", 1, "--accuracy", 25)
-    for text in (
-        "visits by clinic (2)",
-        "median",
-        "    north",
-        "noise on data",
-        "gain",
-        "Method: ",
-        "below",
-        "For ±25 at 95 %",
-        "x.plan",
-    ):
+def test_plan_shows_errors_and_advice_and_with_verbose_the_method_and_the_bound(study: Path) -> None:
+    given = ("plan", "queries.sql", "-d", "domain.toml", "-o", "x.plan", "--seconds", 1, "--accuracy", 25)
+    shown, rest = succeeds(*given), succeeds(*given, "--verbose")
+    for text in ("visits by clinic (2)", "median", "    north", "noise on data", "For ±25 at 95 %", "x.plan"):
         assert text in shown
+        assert text in rest
+    for text in ("by itself    gain", "Method: ", "No strategy of this kind is below"):
+        assert text not in shown
+        assert text in rest
     assert "EDIT" not in shown
 
 
@@ -187,6 +201,29 @@ def test_a_wrong_choice_is_wrong_usage_and_names_the_choices(study: Path, option
     assert all(choice in line for choice in choices.split())
     assert option in line
     assert not Path("x.plan").exists()
+
+
+def test_answers_come_first_then_what_matters_and_the_rest_when_asked_for(study: Path) -> None:
+    Path("derived.sql").write_text(
+        "SELECT COUNT(*) AS total FROM visits;\nSELECT clinic, AVG(age) AS mean FROM visits GROUP BY clinic;"
+    )
+    Path("years.toml").write_text(Path("domain.toml").read_text().replace("range = [0, 120]", "integers = [0, 120]"))
+    given = ("plan", "derived.sql", "-d", "years.toml", "-o", "derived.plan", "--seconds", 1)
+    shown, rest = succeeds(*given), succeeds(*given, "-v")
+    assert "mean.numerator" not in shown
+    assert "mean.numerator" in rest
+    order = [shown.index(text) for text in ("  total ", "  mean ", "times smaller", "sentences", "Written to")]
+    assert order == sorted(order)
+    more = int(re.search(r"^(\d+) more sentences on what is counted: --verbose", shown, re.MULTILINE)[1])  # type: ignore[index]
+    rules = batchdp.load_plan("derived.plan").counted.sentences(1_000_000)
+    assert more == len(rules) - 2
+    for number, rule in enumerate(rules):
+        assert (rule in shown) == (number < 2)
+        assert rule in rest
+    answers = answered("one.csv", "--release-id", "one", plan="derived.plan")
+    assert answers.index("private answers") < answers.index("is left") < answers.index(rules[0])
+    assert rules[-1] not in answers
+    assert rules[-1] in answered("one.csv", "--release-id", "one", "--verbose", plan="derived.plan")
 
 
 # ── answer ──
@@ -444,6 +481,30 @@ def test_a_failed_audit_exits_with_1(study: Path, monkeypatch: pytest.MonkeyPatc
 
 
 # ── Long tables ──
+
+
+def test_the_log_says_what_was_tried_and_how_long_it_took_and_nothing_about_records(study: Path) -> None:
+    Path("more.csv").write_text("clinic,age\n" + "north,30\n" * 7654 + "south,70\n" * 13)
+    plan = ("plan", "queries.sql", "-d", "domain.toml", "-o", "x.plan", "--seconds", 1, "--no-cache")
+    spend = ("answer", "x.plan", "-t", "more.csv", "-e", 0.1, "-l", "budget.db", "-o", "x.csv", "-y")
+    planned, answered = (run(*given, "--log-level", "debug") for given in (plan, spend))
+    assert (planned.code, answered.code) == (0, 0)
+    entry = re.compile(r" *\d+\.\d{3} s  (.+): \d+\.\d{3} s( in all)?")
+    for done, expected in (
+        (planned, ("read the queries", "searched in p-identity")),
+        (answered, ("counting in more.csv",)),
+    ):
+        entries = [entry.fullmatch(line) for line in done.err.splitlines()]
+        said = [one[1] for one in entries if one is not None]
+        assert len(said) == len(entries)
+        assert set(expected) <= set(said)
+        assert [one is not None and bool(one[2]) for one in entries] == [False] * (len(entries) - 1) + [True]
+    other = run(*(word if word != "more.csv" else "visits.csv" for word in spend), "--log-level", "debug")
+    left_out = [re.sub(r"\d+\.\d{3} s|visits|more", "", done.err) for done in (answered, other)]
+    assert sorted(set(left_out[0].split())) == sorted(set(left_out[1].split()))
+    info = run(*plan, "--log-level", "info")
+    assert len(info.err.splitlines()) == 1
+    assert succeeds(*plan)
 
 
 @pytest.mark.slow

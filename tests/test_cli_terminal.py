@@ -164,9 +164,9 @@ def test_progress_is_drawn_on_a_terminal_and_kept_out_of_a_file(study: Path) -> 
     assert code == 0
     assert re.search("Planning|Optimising", seen)
     written = (study / "out.txt").read_text(encoding="utf-8")
-    assert "Method: " in written
+    assert "Written to x.plan" in written
     assert "\33" not in written
-    assert "Method: " not in seen
+    assert "Written to x.plan" not in seen
 
 
 # ── Ctrl-C ──

@@ -229,14 +229,74 @@ def test_other_caps_units_and_noises_are_refused(tmp_path: Path) -> None:
         combine([found[0], other])
 
 
-def test_counts_of_persons_are_not_combined(tmp_path: Path) -> None:
-    table = TABLE.assign(person=np.arange(len(TABLE)) % 200)
-    ledger = batchdp.Ledger.create(tmp_path / "budget.db", epsilon=5.0)
-    sql = "SELECT g, COUNT(DISTINCT person) AS n FROM t GROUP BY g"
-    plan = planned("pure", sql=sql, domain=_domain(unit="person", rows_per_unit=2))
-    parts = [batchdp.answer(plan, table, epsilon=1.0, ledger=ledger, release_id=name) for name in ("one", "other")]
-    with pytest.raises(ReleaseError, match="'one' counts persons"):
-        combine(parts)
+SEVERAL: dict[str, Any] = {
+    "privacy": {"unit": "person"},
+    "tables": {
+        "people": {"columns": {"sex": {"values": ["f", "m"], "other": "drop"}}},
+        "visits": {"rows_per_unit": 4, "columns": {"kind": {"values": ["a", "b", "c"], "other": "drop"}}},
+    },
+}
+PEOPLE = pd.DataFrame({"person": range(300), "sex": ["f", "m", "m"] * 100})
+VISITS = pd.DataFrame({"person": np.repeat(range(200), 3), "kind": ["a", "b", "b", "c"] * 150})
+JOINED = "FROM visits JOIN people ON visits.person = people.person"
+BY_SEX = f"SELECT sex, kind, COUNT(*) AS n {JOINED} GROUP BY sex, kind"
+OF_PEOPLE = "SELECT sex, COUNT(*) AS people FROM people GROUP BY sex"
+PERSONS = "SELECT kind, COUNT(DISTINCT person) AS p FROM visits GROUP BY kind"
+SOME = "SELECT COUNT(DISTINCT person) AS some FROM visits WHERE kind <> 'a'"
+OFTEN = "SELECT COUNT(*) AS q FROM (SELECT person, COUNT(*) AS c FROM visits WHERE kind = '{}' GROUP BY person) v"
+
+
+def of_several(plan: batchdp.Plan, ledger: batchdp.Ledger, *, noise: bool = False) -> batchdp.Release:
+    """A release of people and visits; its noise happens to be 0 throughout unless there is some."""
+    tables = {"people": PEOPLE, "visits": VISITS}
+    if noise:
+        return batchdp.answer(plan, tables, **BUDGETS[plan.privacy], ledger=ledger)
+    with ExitStack() as opened:
+        request = _request(plan, opened, tables, None, None, None, None, None)
+        budget = batchdp.privacy.Budget.of(plan.strategy.noise, **BUDGETS[plan.privacy])
+        return release(
+            request, budget, ledger=ledger, draw=lambda measured, _, __: np.zeros(int(measured.sizes.sum()), np.int64)
+        )
+
+
+@pytest.mark.parametrize("privacy", BUDGETS)
+def test_joins_persons_and_subqueries_combine_with_the_same_ones(privacy: str, tmp_path: Path) -> None:
+    """Whatever each release calls them, and however often each counts a row; counts of persons do not add up."""
+    ledger = books(tmp_path, privacy)
+    texts = [
+        "; ".join([BY_SEX, PERSONS, OFTEN.format("a")]),
+        "; ".join([OF_PEOPLE, OFTEN.format("b").replace("AS q", "AS r"), BY_SEX.replace("AS n", "AS m")]),
+        f"{SOME}; SELECT COUNT(*) AS everyone FROM people",
+    ]
+    parts = [of_several(planned(privacy, sql=text, domain=SEVERAL), ledger) for text in texts]
+    both = combine(parts)
+    of = VISITS.merge(PEOPLE)
+    true = {f"n[sex={s}, kind={k}]": n for (s, k), n in of.groupby(["sex", "kind"]).size().items()}
+    true |= {f"p[kind={k}]": n for k, n in VISITS.groupby("kind")["person"].nunique().items()}
+    true |= {"some": VISITS[VISITS["kind"] != "a"]["person"].nunique(), "people[sex=f]": 100, "everyone": 300}
+    true |= {name: VISITS[VISITS["kind"] == kind]["person"].nunique() for name, kind in (("q", "a"), ("r", "b"))}
+    found = both.to_frame().set_index("name")
+    for name, value in true.items():
+        assert found.loc[name, "value"] == pytest.approx(value, abs=1e-3)
+    for part in parts:
+        own = part.to_frame().set_index("name")["standard_error"]
+        mine = found["standard_error"].reindex([name for name in own.index if name in found.index])
+        assert (mine <= own.loc[mine.index] * 1.001).all()
+    # The table over both is known twice, each count of persons once.
+    for at, name, low, high in (
+        (0, "n[sex=f, kind=a]", 0.5, 0.95),
+        (0, "p[kind=a]", 0.9, 1.001),
+        (2, "some", 0.9, 1.001),
+    ):
+        own = parts[at].to_frame().set_index("name").loc[name, "standard_error"]
+        assert low < found.loc[name, "standard_error"] / own < high
+    both.save(tmp_path / "both.release")
+    again = batchdp.load_release(tmp_path / "both.release")
+    assert again.certificate == both.certificate
+    np.testing.assert_allclose(again.values, both.values, rtol=1e-9)
+    assert "visits JOIN people" in both.certificate.table
+    batchdp.dossier(both, tmp_path / "folder", ledger=ledger)
+    batchdp.verify(tmp_path / "folder", ledger=ledger)
 
 
 def test_the_forged_the_foreign_and_the_lonely_are_refused(

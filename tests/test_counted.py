@@ -66,9 +66,8 @@ SENTENCES = (
     "Left out: rows whose hours is a fraction within 0 to 40 or NULL; whose taken is not within 2020-01-01 to "
     "2025-12-31 or NULL.",
     "Of the rows that remain, at most 20 of each student are counted, whatever a query asks for; where there are more, "
-    "a fixed rule that works like a lot picks them, the same ones every time. So counts may be too low, and other "
-    "answers too low "
-    "or too high. Rows whose student is NULL are left out.",
+    "a fixed rule picks them as a lottery would, the same ones every time. So counts may be too low, and other "
+    "answers too low or too high. Rows whose student is NULL are left out.",
     "Values outside their range count as the nearer end, also in conditions such as WHERE: fee (0 to 2,000).",
     "Values are rounded to the nearest step, also in conditions: fee (to 0.01).",
     "Counted, but in no group, sum, average or quantile of that column: rows whose course is not declared or NULL; "
@@ -119,10 +118,10 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "domain.toml").write_text(DOMAIN)
     (folder / "queries.sql").write_text(SQL)
     made = ("-o", folder / "r.plan", "--seconds", 1)
-    said = {"plan": succeeds("plan", folder / "queries.sql", "-d", folder / "domain.toml", *made)}
+    said = {"plan": succeeds("plan", folder / "queries.sql", "-d", folder / "domain.toml", *made, "--verbose")}
     succeeds("budget", folder / "b.db", "--create", "-e", 9)
     given = ("answer", folder / "r.plan", "-t", folder / "ratings.csv", "-e", 2, "-l", folder / "b.db", "-y")
-    said["answer"] = succeeds(*given, "-o", folder / "out.csv", "--release-id", "r")
+    said["answer"] = succeeds(*given, "-o", folder / "out.csv", "--release-id", "r", "--verbose")
     said["json"] = succeeds(*given, "-o", folder / "out.csv", "--release-id", "r", "--json")
     succeeds("report", folder / "out.release", "-o", folder / "page.html", "-l", folder / "b.db")
     succeeds("report", folder / "r.plan", "-o", folder / "plan.html")
@@ -240,7 +239,7 @@ def test_only_what_applies_is_said() -> None:
     assert len(both) == 6
     many = {"table": "t", "columns": {f"c{i}": {"values": [1]} for i in range(SHOWN + 5)}}
     (listed, _, _) = what_is_counted(as_domain(many), set(many["columns"])).sentences()
-    assert listed.endswith("(and 5 columns more, alike).")
+    assert listed.endswith("(and 5 more such columns).")
     once = {"table": "t", "privacy": {"unit": "p"}, "columns": {"a": {"values": [1]}}}
     assert what_is_counted(as_domain(once), ()).sentences()[0].startswith("At most 1 row of each p is counted")
 
@@ -394,7 +393,7 @@ def test_a_typical_margin_of_many_tables_is_one_of_counts_alone(tmp_path: Path) 
 def test_the_page_and_the_dossier_count_the_same_tables_and_answers(study: Path) -> None:
     text = re.sub(r"<[^>]+>", " ", (study / "page.html").read_text())
     assert re.search(r"Answers\s+11\s+from", text)
-    assert re.search(r"Tables\s+5\s+one a statement", text)
+    assert re.search(r"Tables\s+5\s+one per statement", text)
 
 
 def test_who_is_a_person_is_declared_and_not_checked(study: Path) -> None:
@@ -403,7 +402,7 @@ def test_who_is_a_person_is_declared_and_not_checked(study: Path) -> None:
     assert "| declared by the custodian | whoever is behind one value of student; the tool caps" in asked
     for name in ("answer.txt", "page.html", "pub/note.md", "pub/record.yaml"):
         assert "whoever is behind one value of student" in words(study / name).replace("</bdi>", "")
-    assert "Who has more rows in the table is protected alike: no more are counted." in words(study / "page.html")
+    assert "Somebody with more rows in the table is protected just as well" in words(study / "page.html")
 
 
 def test_a_person_of_several_rows_is_not_called_a_record(tmp_path: Path) -> None:

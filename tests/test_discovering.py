@@ -521,7 +521,7 @@ def test_a_ledger_that_divides_delta_again_is_forged(tmp_path: Path) -> None:
         account = batchdp.ledger.account.carried_over(file.all(), account)
         said: dict[str, Any] = dict.fromkeys(("release_id", "plan_digest", "table"), "")
         file.append(file.last().follow("carry", **said, **account.terms(), unit="epsilon", requested=1.0))
-    with pytest.raises(LedgerError, match="divides a delta anew"):
+    with pytest.raises(LedgerError, match="divides a delta again"):
         books.verify()
 
 

@@ -580,7 +580,7 @@ def test_folders_that_hold_something_are_kept(tmp_path: Path, study: Study) -> N
         with pytest.raises(DossierError):
             study.dossier(tmp_path / name if name else Path())
     first = study.dossier(tmp_path / "out")
-    with pytest.raises(DossierError, match="holds files already"):
+    with pytest.raises(DossierError, match="already holds files"):
         study.dossier(tmp_path / "out")
     again = study.dossier(tmp_path / "out", overwrite=True)
     assert first.files == again.files
@@ -674,7 +674,7 @@ def test_the_command_line_writes_and_verifies(study: Study, tmp_path: Path) -> N
     assert (tmp_path / "A.toml").is_file()
     (tmp_path / "A.toml").write_text(ABOUT)
     again = ("dossier", source, "-l", ledger, "--about", tmp_path / "A.toml", "-o", tmp_path / "out")
-    assert "holds files already" in refused(*again)
+    assert "already holds files" in refused(*again)
     assert "Still to be said" not in succeeds(*again, "--overwrite")
     assert "charged to budget.db" in succeeds("verify", tmp_path / "out", "--ledger", ledger)
     assert "not checked against a ledger" in succeeds("verify", tmp_path / "out")

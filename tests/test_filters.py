@@ -1,4 +1,4 @@
-"""Ledgers of (ε, δ), shares, one relation a ledger, and what is carried over from one promise to another."""
+"""Ledgers of (ε, δ), shares, one relation per ledger, and what is carried over from one promise to another."""
 
 from __future__ import annotations
 
@@ -444,9 +444,9 @@ def test_granting_takes_no_longer_after_thousands_of_spends(tmp_path: Path) -> N
     ledger.share("a", 50)
     times = []
     for i in range(600):
-        start = time.perf_counter()
+        start = time.process_time()
         spend(ledger, str(i), rho=1e-5, share=("a", None)[i % 2])
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
     assert np.median(times[-100:]) < 3 * np.median(times[:100]) + 0.005
 
 

@@ -21,6 +21,7 @@ from batchdp.privacy import Budget
 from batchdp.release.following import follow
 from batchdp.sql.script import batch_of, read_selections
 from commands import make_study, run, succeeds, unchanged
+from test_combining import BY_SEX, JOINED, OFTEN, PERSONS, SEVERAL, books, of_several, planned
 
 DOMAIN: dict[str, Any] = {
     "table": "visits",
@@ -246,3 +247,26 @@ def test_intervals_of_free_answers_cover(privacy: Any, asked: Any, tmp_path: Pat
     inside = (np.abs(noise @ read.rows.toarray().T) <= half).mean(axis=0)
     assert 0.935 <= inside.mean() <= 0.965
     assert np.all((inside > 0.925) & (inside < 0.975))  # 5 standard errors of a single one
+
+
+def test_joins_and_persons_follow_from_the_same_ones_alone(tmp_path: Path) -> None:
+    """A sum over a join that was counted follows; coarse counts of persons are not sums of fine ones."""
+    plan = planned("pure", sql=f"{BY_SEX}; {PERSONS}; {OFTEN.format('a')}", domain=SEVERAL)
+    release = of_several(plan, books(tmp_path, "pure"), noise=True)
+    asked = {
+        "women": f"SELECT COUNT(*) AS women {JOINED} WHERE sex = 'f' AND kind IN ('a', 'b', 'c')",
+        "again": OFTEN.format("a").replace("AS q", "AS again"),
+        "kind_b": "SELECT COUNT(DISTINCT person) AS kind_b FROM visits WHERE kind = 'b'",
+        "other": OFTEN.format("b").replace("AS q", "AS other"),
+        "anyone": "SELECT COUNT(DISTINCT person) AS anyone FROM visits",
+        "rows": "SELECT COUNT(*) AS rows FROM visits",
+        "left": f"SELECT COUNT(*) AS left {JOINED.replace('JOIN', 'LEFT JOIN')}",
+    }
+    found = release.ask("; ".join(asked.values()))
+    assert set(found.names) == {"women", "again"}
+    assert {name for one in found.missing for name in one.names} == set(asked) - {"women", "again"}
+    own = release.to_frame().set_index("name")["value"]
+    women, again = found.values
+    assert women == pytest.approx(own[[name for name in own.index if name.startswith("n[sex=f")]].sum(), rel=1e-6)
+    assert again == pytest.approx(own["q"], rel=1e-6)
+    assert found.cost_missing() > 0

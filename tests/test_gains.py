@@ -61,7 +61,7 @@ def test_the_terminal_and_the_page_show_the_same_gains(tmp_path: Path) -> None:
     (tmp_path / "q.sql").write_text(SQL)
     (tmp_path / "d.toml").write_text(DOMAIN)
     given = ("plan", tmp_path / "q.sql", "-d", tmp_path / "d.toml", "-o", tmp_path / "x.plan", "--seconds", 1)
-    shown = succeeds(*given)
+    shown = succeeds(*given, "--verbose")
     told = json.loads(succeeds(*given, "--json"))["statements"]
     page = plan_page(Prospect(batchdp.load_plan(tmp_path / "x.plan"), None, None))
     section = page[page.index('<section id="statements">') : page.index('<section id="queries">')]
@@ -78,7 +78,9 @@ def test_the_terminal_and_the_page_show_the_same_gains(tmp_path: Path) -> None:
 
 def test_tables_have_the_same_gain_on_the_terminal_and_on_the_page(tmp_path: Path) -> None:
     (tmp_path / "d.toml").write_text(DOMAIN.replace("5000", "5"))
-    shown = succeeds("plan", "--marginals", 1, "-d", tmp_path / "d.toml", "-o", tmp_path / "x.plan", "--seconds", 1)
+    shown = succeeds(
+        "plan", "--marginals", 1, "-d", tmp_path / "d.toml", "-o", tmp_path / "x.plan", "--seconds", 1, "-v"
+    )
     prospect = Prospect(batchdp.load_plan(tmp_path / "x.plan"), None, None)
     assert len(prospect.statements) == 5
     for one in prospect.statements:

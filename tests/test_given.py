@@ -15,7 +15,23 @@ import given as benchmark
 from batchdp.errors import PlanError, ReleaseError
 from batchdp.optimizer.informed import Informed, _Barrier, gaussian, laplace
 from commands import run
-from test_combining import BUDGETS, DOMAIN, OTHERS, RANGES, TABLE, answered, books, planned
+from test_combining import (
+    BUDGETS,
+    BY_SEX,
+    DOMAIN,
+    JOINED,
+    OF_PEOPLE,
+    OTHERS,
+    PERSONS,
+    RANGES,
+    SEVERAL,
+    SOME,
+    TABLE,
+    answered,
+    books,
+    of_several,
+    planned,
+)
 from test_grid import BATCHES
 
 HALF = "; ".join(
@@ -119,12 +135,19 @@ def test_what_could_not_be_combined_is_refused(tmp_path: Path) -> None:
     counts = batchdp.answer(batchdp.optimize(np.eye(3)), [1, 2, 3], epsilon=1.0, ledger=ledger)
     with pytest.raises(ReleaseError, match="does not say what its cells stand for"):
         planned("pure", sql=OTHERS, given=[counts])
-    domain = {**DOMAIN, "privacy": {"unit": "person", "rows_per_unit": 2}}
-    table = TABLE.assign(person=np.arange(len(TABLE)) % 200)
-    mine = batchdp.answer(planned("pure", sql=RANGES, domain=domain), table, epsilon=1.0, ledger=ledger)
-    persons = "SELECT g, COUNT(DISTINCT person) AS n FROM t GROUP BY g"
-    with pytest.raises(PlanError, match="counts persons"):
-        planned("pure", sql=persons, domain=domain, given=[mine])
+
+
+@pytest.mark.parametrize("privacy", BUDGETS)
+def test_joins_and_persons_are_planned_on_top_too(privacy: str, tmp_path: Path) -> None:
+    """With the errors that the combination then has, however often each release counts a row."""
+    ledger = books(tmp_path, privacy)
+    first = of_several(planned(privacy, sql=f"{BY_SEX}; {PERSONS}", domain=SEVERAL), ledger, noise=True)
+    more = f"{OF_PEOPLE}; SELECT kind, COUNT(*) AS k {JOINED} WHERE sex IN ('f', 'm') GROUP BY kind; {SOME}"
+    plan = planned(privacy, sql=more, domain=SEVERAL, given=[first])
+    known = plan.options.given
+    assert known is not None
+    assert known.bound <= known.together <= known.without < known.alone
+    assert total(plan, batchdp.combine([first, of_several(plan, ledger, noise=True)])) == pytest.approx(known.together)
 
 
 def test_the_cache_knows_what_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

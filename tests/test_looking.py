@@ -29,8 +29,8 @@ def released(names: tuple[str, ...], folder: Path) -> Release:
 
 
 def printed(found: object) -> str:
-    with console.capture() as caught:
-        console.print(found)
+    with console().capture() as caught:
+        console().print(found)
     return caught.get()
 
 
@@ -89,7 +89,7 @@ def test_a_release_of_tables_is_looked_at_as_its_frames_are(tmp_path: Path) -> N
         assert [row[1] for row in found] == frame["value"].tolist()
         labels = frame.iloc[:, : len(columns)].astype(str).agg(", ".join, axis=1) if columns else ["total"]
         assert [row[0] for row in found] == list(labels)
-    with console.capture() as caught:
+    with console().capture() as caught:
         show_answers(release)
     assert "60 private answers" in caught.get()
     assert "a1 × a2 (12)" in caught.get()
@@ -119,7 +119,7 @@ def test_the_terminal_shows_tables_and_with_all_everything(tmp_path: Path, monke
 
 def test_few_single_counts_look_as_they_always_did(tmp_path: Path) -> None:
     release = released(("all", "NY or NJ", "CA"), tmp_path)
-    with console.capture() as caught:
+    with console().capture() as caught:
         show_answers(release)
     lines = [line.split()[0] for line in caught.get().splitlines() if line.strip()]
     assert lines[:2] == ["3", "query"]
@@ -145,7 +145,7 @@ HOSTILE = "x[bold]\x1b[31m\u202ey[/bold]"
 
 def test_nothing_that_a_file_says_is_obeyed_by_the_terminal(tmp_path: Path) -> None:
     release = released((f"{HOSTILE}[c={HOSTILE}]", f"{HOSTILE}[c=2]", HOSTILE), tmp_path)
-    with console.capture() as caught:
+    with console().capture() as caught:
         show_answers(release)
     assert "\x1b[31m" not in caught.get()
     assert "\u202e" not in caught.get()

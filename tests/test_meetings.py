@@ -153,7 +153,7 @@ def test_a_plan_refuses_a_strategy_whose_blocks_meet_less_than_its_own(privacy: 
     assert W.meetings == ((0, 1),)
     for meetings in ([(0,), (1,)], [(1,), (0,)]):
         apart = optimize(MatrixWorkload(W.matrix, W.names, W.weights, W.blocks, meetings=meetings), privacy=privacy)
-        with pytest.raises(PlanError, match="no record is in all of them"):
+        with pytest.raises(PlanError, match="no record is in all of some blocks"):
             replace(planned, strategy=apart)
     again = replace(planned, strategy=optimize(W, privacy=privacy))
     assert again.lattice.sensitivity == brute_force(again)
@@ -178,7 +178,7 @@ def test_a_plan_takes_a_strategy_whose_blocks_meet_more_than_its_own() -> None:
         fewer += [(block,) for block in W.meetings[left_out]]
         wrong = noise_on_results(MatrixWorkload(W.matrix, W.names, W.weights, W.blocks, meetings=fewer, ends=W.ends))
         if len(W.meetings[left_out]) > 1:
-            with pytest.raises(PlanError, match="no record is in all of them"):
+            with pytest.raises(PlanError, match="no record is in all of some blocks"):
                 replace(planned, strategy=wrong)
 
 

@@ -6,10 +6,12 @@ import gc
 from fractions import Fraction
 from math import trunc
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
+from scipy import sparse
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import batchdp
 from batchdp.mechanism import amounts, lattice, prepare
@@ -81,3 +83,23 @@ def test_b_is_fitted_to_what_is_measured_by_gram_matrices_as_by_singular_values(
     M[0] = M[1] * (1 + 1e-7)
     assert lattice._solve_well(M, E, 1e-9) is None  # what is left to singular values
     assert lattice._solve_well(rng.normal(size=shape), E, 1e3) is None
+
+
+def test_b_is_fitted_by_one_thread_of_linear_algebra(monkeypatch: pytest.MonkeyPatch) -> None:
+    def threads() -> set[int]:
+        return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+    seen: list[set[int]] = []
+    solve = lattice._solve_well
+
+    def noticed(*asked: Any) -> Any:
+        seen.append(threads())
+        return solve(*asked)
+
+    monkeypatch.setattr(lattice, "_solve_well", noticed)
+    rng = np.random.default_rng(0)
+    with threadpool_limits(2, "blas"):
+        before = threads()
+        lattice.refit(rng.normal(size=(3, 4)), np.zeros((3, 4)), sparse.csr_array(np.eye(4)))
+        assert threads() == before
+    assert seen == [{1}]

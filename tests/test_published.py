@@ -94,6 +94,14 @@ def test_figures_with_laplace_noise(one: Published) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("kind", "most"), [("affine", 8.02), ("abs-diff", 8.39)])
+def test_conditions_on_two_columns_in_sql(kind: str, most: float) -> None:
+    line = structured.in_sql(kind, GAUSSIAN)
+    assert line.queries == published.pairs(kind).queries
+    assert line.limit <= line.found <= most
+
+
+@pytest.mark.slow
 def test_the_census_as_a_matrix_is_split_into_groups_of_rows() -> None:
     assert structured.census_matrix().found <= 4.9
 

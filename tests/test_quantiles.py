@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batchdp.linalg.matrix import Dense
+from batchdp.mechanism.derived import estimates
 from batchdp.mechanism.law import NoiseLaw
-from batchdp.privacy import LAPLACE
+from batchdp.privacy import GAUSSIAN, LAPLACE, Noise
+from batchdp.queries.expressions import Asked, Crossing
 from batchdp.queries.intervals import quantile
 
 EDGES = np.array([0.0, 1.0, 2.0, 4.0, 8.0, 16.0])
@@ -100,3 +103,36 @@ def test_intervals_cover_and_are_no_wider_than_those_of_the_simultaneous_band(he
         assert wide.low <= own.low <= own.value <= own.high <= wide.high
         covered += own.low <= lower and upper <= own.high
     assert covered >= 0.93 * runs
+
+
+@pytest.mark.parametrize("noise", [LAPLACE, GAUSSIAN])
+@pytest.mark.parametrize("confidence", [0.5, 0.95, 0.9999])
+def test_only_margins_that_an_interval_may_end_within_are_worked_out(
+    noise: Noise, confidence: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The interval is that of all margins, to the bit."""
+    rng = np.random.default_rng(3)
+    bins, runs, inverted = 64, 20, []
+    B = np.tril(np.ones((bins, bins)))
+    law = NoiseLaw(B + 0.2 * rng.random((bins, bins)), 1.0, noise)
+    own: Any = NoiseLaw.half_widths
+
+    def half_widths(self: NoiseLaw, confidence: float) -> Dense:
+        inverted.append(self.reconstruct.shape[0])
+        return np.asarray(own(self, confidence))
+
+    for p in (0.1, 0.5, 0.75):
+        asked: list[Asked[int]] = [
+            Asked("q", Crossing(p, tuple(map(float, range(bins + 1))), tuple(range(bins - 1)), bins - 1))
+        ]
+        band = np.append(own(law.law(law.rows(range(bins - 1)) - p * law.rows([bins - 1] * (bins - 1))), confidence), 0)
+        of_total = float(own(law.law(law.rows([bins - 1])), confidence)[0])
+        for _ in range(runs):
+            values = np.cumsum(rng.exponential(20, bins)) + next(law.simulate(rng, 1))[:, 0]
+            with monkeypatch.context() as patch:
+                patch.setattr(NoiseLaw, "half_widths", half_widths)
+                found = estimates(asked, values, law, confidence)
+            wide = quantile([0, *values], np.arange(bins + 1.0), p, [0, *band], margin_of_total=of_total)
+            assert wide is not None
+            assert (found.values[0], found.low[0], found.high[0]) == wide
+    assert sum(inverted) < 0.5 * 3 * runs * bins

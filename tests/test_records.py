@@ -473,7 +473,7 @@ def test_of_several_tables_one_is_drawn(tmp_path: Path) -> None:
     release = batchdp.answer(plan, {"patients": patients, "visits": visits}, rho=20.0, ledger=ledger)
     with pytest.raises(ReleaseError, match=r"patients, visits; .*give table="):
         release.records()
-    with pytest.raises(ReleaseError, match="'clinics' is none"):
+    with pytest.raises(ReleaseError, match="'clinics' is not one that this release counts"):
         release.records(table="clinics")
     found = batchdp.draw_records(release, table="patients")
     assert list(found.columns) == ["sex", "old"]

@@ -162,7 +162,7 @@ REFUSED = {
     "a - a + b <= b": "cancel out",
     "origin < target": "no declared order",
     "origin = a": "of different kinds",
-    "a + origin <= 3": "no number and no day",
+    "a + origin <= 3": "neither a number nor a day",
     "ABS(a - b) <= level": "ABS compared with a column",
     "a + b <= c": "not declared",
 }

@@ -263,7 +263,7 @@ REFUSED = [
     ("SELECT COUNT(*) FROM patients NATURAL JOIN «d»", "a table that is not declared", "declare it"),
     ("SELECT COUNT(*) FROM «(SELECT DISTINCT * FROM patients)»", "a subquery that does more", "filters and renames"),
     ("SELECT COUNT(*) FROM patients «TABLESAMPLE (10)»", "a sample", "count all rows"),
-    ("SELECT COUNT(*) FROM patients «PIVOT (COUNT(*) FOR state IN ('NY'))»", "PIVOT", "one count a group"),
+    ("SELECT COUNT(*) FROM patients «PIVOT (COUNT(*) FOR state IN ('NY'))»", "PIVOT", "one count per group"),
     ("SELECT COUNT(*) FROM patients p WHERE «patients».age > 1", "not the table of this query", "write p.age"),
     ("SELECT COUNT(*) FROM patients AS «p(a, b)»", "columns are renamed", "in SELECT, with AS"),
     # clauses

@@ -374,7 +374,7 @@ def test_the_domain_says_whose_privacy_it_is(ledger: batchdp.Ledger) -> None:
     made = planned(domain=DOMAIN | {"privacy": {"unit": "who", "rows_per_unit": 3, "neighbours": "replace"}})
     assert made.factor == 6
     assert made.standard_errors(rho=1) == pytest.approx(6 * planned().standard_errors(rho=1))
-    with pytest.raises(PrivacyParameterError, match="stand in its domain"):
+    with pytest.raises(PrivacyParameterError, match="are in its domain"):
         batchdp.answer(made, people(), rho=1, ledger=ledger, rows_per_unit=1)
     release = batchdp.answer(made, people().assign(who=range(500)), rho=1, ledger=ledger)
     assert release.certificate.privacy_unit == "who"

@@ -354,7 +354,7 @@ def test_tables_are_exported_one_file_each(ledger: batchdp.Ledger, tmp_path: Pat
         assert np.array_equal(pq.read_table(file)["value"].to_numpy(), release.array(t).reshape(-1))
     index = json.loads((tmp_path / "tables" / "tables.json").read_text())
     assert index["tables"][-1]["columns"] == ["a2", "a3"]
-    with pytest.raises(ReleaseError, match="holds files already"):
+    with pytest.raises(ReleaseError, match="already holds files"):
         batchdp.export(release, tmp_path / "tables")
     written = batchdp.export(release, tmp_path / "tables", format="csv", overwrite=True)
     assert sorted(tmp_path.iterdir()) == sorted([ledger.path, tmp_path / "tables"])
@@ -397,7 +397,7 @@ def test_the_command_exports_both_kinds_of_releases(ledger: batchdp.Ledger, tmp_
         said = succeeds("export", tmp_path / f"{name}.release", "-o", tmp_path / name, "--format", "csv")
         assert f"{count} tables" in said
         assert len(list((tmp_path / name).glob("*.csv"))) == count
-    assert "holds files already" in refused("export", tmp_path / "many.release", "-o", tmp_path / "many")
+    assert "already holds files" in refused("export", tmp_path / "many.release", "-o", tmp_path / "many")
     assert "give parquet or csv" in refused(
         "export", tmp_path / "many.release", "-o", tmp_path / "new", "--format", "xlsx", code=2
     )

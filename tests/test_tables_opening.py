@@ -481,7 +481,7 @@ def test_spark_is_left_as_it_was() -> None:
 
 
 def one_of_each(values: list[Any]) -> list[int]:
-    """The counts of north and south, one record a person, from a pandas column of objects as the unit."""
+    """The counts of north and south, one record per person, from a pandas column of objects as the unit."""
     table = pd.DataFrame({"who": pd.Series([value for value in values for _ in range(2)], dtype=object)})
     table["side"] = ["north", "south"] * len(values)
     sides = {"side": {"values": ["north", "south"]}}

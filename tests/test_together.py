@@ -181,7 +181,7 @@ def test_answers_of_blocks_together_have_the_noise_that_they_say(tmp_path: Path)
     ("records", "problem"),
     [
         ([[0, 0], [1, 1]], "other cells of block 1"),
-        ([[0], [1]], "one row a kind"),
+        ([[0], [1]], "one row per kind"),
         ([[0.0, 0], [1, 1]], "whole numbers"),
     ],
 )

@@ -1,4 +1,4 @@
-"""A file format in one file: a table as JSON, one row a line."""
+"""A file format in one file: a table as JSON, one row per line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from batchdp.release.exports import WRITERS, Columns
 
 
 def write_lines(path: Path, columns: Columns, _groups: list[str], _notes: tuple[str, ...]) -> None:
-    """One object a row, with the columns' names."""
+    """One object per row, with the columns' names."""
     rows: list[Any] = [dict(zip(columns, row, strict=True)) for row in zip(*map(list, columns.values()), strict=True)]
     path.write_text("".join(json.dumps(row, default=float) + "\n" for row in rows), encoding="utf-8")
 

@@ -75,7 +75,7 @@ HEADINGS = ("batch", "queries", "published", "by", "found", "limit", "seconds", 
 """Of the table."""
 WORDS = (
     "What others publish about batches over many columns, and what `optimize` finds for the same batches, written down "
-    "in this library's own words. Root mean squared errors a query, or the largest variance where that is said, with "
+    "in this library's own words. Root mean squared errors per query, or the largest variance where that is said, with "
     "Gaussian noise at ρ = ½ and Laplace noise at ε = √2, so that a measurement of sensitivity 1 has a variance of 1. "
     "*Equal* is within 0.1 %, or the same to the digits that were published. Published figures were not measured here; "
     "their seconds are of other machines. No strategy is below the limit, which is loose with Laplace noise. Seconds "

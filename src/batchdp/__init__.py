@@ -1,4 +1,4 @@
-"""Answer a whole batch of counting queries under differential privacy, with the least noise to be had.
+"""Answer a whole batch of counting queries under differential privacy, with as little noise as possible.
 
 Names are imported when they are first used: `import batchdp` itself takes milliseconds. The list of them is the stub
 beside this file, which type checkers read too.

@@ -101,7 +101,7 @@ def _(measurement: ShapedAmounts) -> tuple[ByBlock, list[ByBlock]]:
 
 
 def changes_of(by_block: ByBlock, meetings: Any) -> set[Column]:
-    """Every sum of at most one column a block, over blocks that meet."""
+    """Every sum of at most one column per block, over blocks that meet."""
     nothing = (0,) * len(next((column for block in by_block for column in block), ()))
     found: set[Column] = set()
     for met in meetings:

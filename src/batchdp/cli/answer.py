@@ -14,7 +14,7 @@ import typer
 
 import batchdp
 from batchdp.cli import files
-from batchdp.cli.show import Part, console, figure, parts, pieces, print_json, progress, say, table
+from batchdp.cli.show import Part, console, figure, parts, pieces, print_json, progress, say, say_rules, table
 from batchdp.cli.streams import InterruptedCommandError, read_reply
 from batchdp.errors import ReleaseError
 from batchdp.text import sanitise
@@ -67,6 +67,7 @@ def command(
     whole: files.Whole = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before spending.", metavar="")] = False,
     everything: files.All = False,
+    verbose: files.Verbose = False,
     as_json: files.AsJson = False,
 ) -> None:
     """Spend some of the budget and write private answers: name, value, standard_error, low, high, derived.
@@ -116,7 +117,10 @@ def command(
         print_json(files.answers_as_json(done, books, beside))
         return
     show_answers(done, beside, everything=everything)
-    _say_the_rest(done, books, stored=stored, output=output, release_file=release_file, beside=beside)
+    _say_the_rest(done, books, stored=stored, output=output, release_file=release_file)
+    say_rules(done.notes, verbose=verbose)
+    for note in beside.notes if beside else ():
+        say(note)
 
 
 def _check_output(output: Path, plan: Path, tables: Sequence[str], ledger: Path) -> None:
@@ -131,10 +135,8 @@ def _check_output(output: Path, plan: Path, tables: Sequence[str], ledger: Path)
             raise ReleaseError(f"{output} would become a part of the table in {given}; name an output outside of it")
 
 
-def _say_the_rest(
-    done: Release, books: Ledger, *, stored: bool, output: Path, release_file: Path, beside: Beside | None
-) -> None:
-    """Where the answers are, whose privacy it is, what is left and counted, and what the values beside are not."""
+def _say_the_rest(done: Release, books: Ledger, *, stored: bool, output: Path, release_file: Path) -> None:
+    """Where the answers are, whose privacy it is and what is left."""
     from batchdp.mechanism.measurement import describe_neighbours
     from batchdp.privacy import LETTERS
 
@@ -146,8 +148,6 @@ def _say_the_rest(
     now = books.standing()
     kept = "" if books.delta is None else f" in a ledger of {now.promise}"
     say(f"{LETTERS[now.unit]} = {figure(now.remaining)} of {figure(now.total)} is left{kept}.")
-    for note in files.list_notes(done, beside):
-        say(note)
 
 
 def show_answers(done: Release, beside: Beside | None = None, *, everything: bool = False) -> None:
@@ -158,7 +158,7 @@ def show_answers(done: Release, beside: Beside | None = None, *, everything: boo
     headings = ("query", "answer", "standard error", f"{100 * done.confidence:g} % from", "to")
     for name, columns, own, _ in seen(done):
         rows = ((*groups, *_figures(a.value, a.standard_error, a.low, a.high), ranks) for groups, a, ranks in own)
-        console.print(
+        console().print(
             table(f"{name}, as the SQL shows it", (*columns, *headings[1:], "ranks"), rows, important="answer")
         )
     title = f"{len(done.answers):,} private answers"
@@ -167,7 +167,7 @@ def show_answers(done: Release, beside: Beside | None = None, *, everything: boo
             (_marked(a.name, a.derived), *_figures(a.value, a.standard_error, a.low, a.high), _figure(value))
             for a, value in zip(done.answers, beside.each(), strict=True)
         )
-        console.print(table(title, (*headings, beside.heading), rows, important=beside.heading))
+        console().print(table(title, (*headings, beside.heading), rows, important=beside.heading))
         return
     look = look_at(done, everything=everything)
     found = (
@@ -181,7 +181,7 @@ def show_answers(done: Release, beside: Beside | None = None, *, everything: boo
         for one in look.tables
     )
     for piece in pieces(found) if everything else [list(found)]:
-        console.print(parts(title, headings, piece, important="answer", more=look.more))
+        console().print(parts(title, headings, piece, important="answer", more=look.more))
         title = ""
 
 

@@ -37,14 +37,15 @@ def command(
     delta: Delta = None,
     gaussian: Annotated[
         float | None,
-        typer.Option(help="The part of what is left of δ for Gaussian noise alone, else 0.999.", metavar="PART"),
+        typer.Option(help="The part of the rest of δ for Gaussian noise alone; 0.999 if left out.", metavar="PART"),
     ] = None,
     thresholds: Annotated[
-        float | None, typer.Option(help="The part of δ for values that `discover` finds in texts.", metavar="PART")
+        float | None,
+        typer.Option(help="The part of δ that is kept for values of texts that `discover` finds.", metavar="PART"),
     ] = None,
     neighbours: Annotated[
         str | None,
-        typer.Option(help="What all releases are about, add-remove or replace; else the first decides.", metavar="R"),
+        typer.Option(help="The relation of all releases, add-remove or replace; else the first decides.", metavar="R"),
     ] = None,
     share: Annotated[
         list[str] | None,
@@ -58,7 +59,9 @@ def command(
     ] = None,
     plot: Annotated[
         Path | None,
-        path_option("FILE", "Draw what the releases amount to as (ε, δ), each and all: .svg, .png or .pdf."),
+        path_option(
+            "FILE", "Draw what the releases amount to as (ε, δ), each alone and all together: .svg, .png or .pdf."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -117,7 +120,7 @@ def _show(books: batchdp.Ledger, name: str) -> None:
         )
         own = ("table", "snapshot") if dated else ("table",)
         headings = ("release", *own, "privacy unit", "when (UTC)", "state", letter)
-        console.print(table(name, headings, rows, texts=len(headings) - 1, important=letter))
+        console().print(table(name, headings, rows, texts=len(headings) - 1, important=letter))
     say(f"{letter} = {figure(now.total)} in all, {figure(now.spent)} spent, {figure(now.remaining)} left.")
     if books.delta is not None:
         say(f"All of it keeps {now.promise}. {CHOOSING_DELTA}")

@@ -45,7 +45,7 @@ def command(
         return
     rows = ((name, *map(_figure, figures)) for name, *figures in found[list(SHOWN)].itertuples(index=False))
     title = f"{found.attrs['old']} to {found.attrs['new']}, {100 * found.attrs['confidence']:g} % intervals"
-    console.print(table(title, HEADINGS, rows, important="difference"))
+    console().print(table(title, HEADINGS, rows, important="difference"))
     say(f"Charged: {found.attrs['charges']}.")
     if output is not None:
         say(f"Written to {output}.")

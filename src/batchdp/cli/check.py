@@ -24,8 +24,9 @@ EXAMPLES = (
     "batchdp check domain.toml -t visits.csv --exact",
 )
 EXACT = (
-    "Exact counts, for the owner's eyes: they are not private. Do not write them down or pass them on, and let them "
-    "correct a mistake of yours only, as a misspelt value; a list or range that follows the data gives persons away."
+    "Exact counts, for the owner's eyes only: they are not private. Do not write them down or pass them on. Use them "
+    "only to correct a mistake of your own, such as a misspelt value; a list or range that follows the data gives "
+    "people away."
 )
 HEADINGS = ("column", "declared", "anything else", "NULL")
 
@@ -40,7 +41,7 @@ def command(
     ] = None,
     epsilon: files.Epsilon = None,
     output: Annotated[
-        Path | None, files.path_option("OUT.html", "A page of what was found, too.", "--output", "-o")
+        Path | None, files.path_option("OUT.html", "Also write what was found as a page.", "--output", "-o")
     ] = None,
     release_id: Annotated[
         str | None,
@@ -88,9 +89,9 @@ def command(
     for one in fits(done, declared):
         counts = (one.declared, one.outside, one.missing)
         rows.append((one.column, *(f"{figure(value)} ± {figure(error)}" for value, error in counts)))
-    console.print(table("Rows, with standard errors", HEADINGS, rows))
+    console().print(table("Rows, with standard errors", HEADINGS, rows))
     found = findings(done, declared)
-    for sentence in found or ("Nothing was found that would go wrong.",):
+    for sentence in found or ("No problem was found.",):
         say(sentence)
     say(f"Release {identity}.")
 
@@ -106,5 +107,5 @@ def _show_exact(domain: Path, where: str, ledger: Path | None, epsilon: float | 
     declared = batchdp.load_domain(domain)
     counts = look(declared, where).counts
     rows = [(name, *(f"{int(n):,}" for n in own)) for name, own in zip(declared.columns, counts, strict=True)]
-    console.print(table("Rows, exactly", HEADINGS, rows))
+    console().print(table("Rows, exactly", HEADINGS, rows))
     say(EXACT)

@@ -10,7 +10,7 @@ import typer
 import batchdp
 from batchdp.cli import files
 from batchdp.cli.answer import show_answers
-from batchdp.cli.show import say
+from batchdp.cli.show import say, say_rules
 from batchdp.errors import ReleaseError
 
 EXAMPLES = ("batchdp combine monday.release tuesday.release -o both.release",)
@@ -23,6 +23,7 @@ def command(
     output: Annotated[Path, files.path_option("OUT", "A new .release, .csv or .json file.", "--output", "-o")],
     ledger: files.Charged = None,
     confidence: Annotated[float, typer.Option(help="Of the intervals.", metavar="SHARE")] = 0.95,
+    verbose: files.Verbose = False,
 ) -> None:
     """Make one release of several about the same records, with smaller errors; nothing is read or spent.
 
@@ -36,5 +37,4 @@ def command(
     show_answers(done)
     named = ", ".join(f"{one.certificate.release_id} ({one.certificate.strength})" for one in done.parts)
     say(f"Written to {output}" + (f" and {written}" if written != output else "") + f", combined from {named}.")
-    for note in files.list_notes(done, None):
-        say(note)
+    say_rules(done.notes, verbose=verbose)

@@ -24,4 +24,4 @@ def command(
     if as_json:
         print_json(asdict(comparison))
     else:
-        console.print(comparison_table(comparison, str(workload)))
+        console().print(comparison_table(comparison, str(workload)))

@@ -48,7 +48,7 @@ def command(
         f"± is a 95 % interval. {expected.explained()} The truth is shown only because these records are invented."
     )
     title = f"{len(one.answers)} queries about {RECORDS:,} patients"
-    console.print(parts(title, headings, found, caption, important="private, ε = 1"))
+    console().print(parts(title, headings, found, caption, important="private, ε = 1"))
     say(expected.summary())
     ledger = done.ledger
     say(

@@ -32,13 +32,14 @@ def command(
     output: Annotated[Path, files.path_option("DOMAIN.toml", "Where to write the domain.", "--output", "-o")],
     epsilon: files.Epsilon = None,
     delta: Annotated[
-        float | None, typer.Option(help="Of the values of texts; left out, texts are left to you.", metavar="D")
+        float | None, typer.Option(help="For values of texts; without it, columns of texts are left out.", metavar="D")
     ] = None,
     unit: Annotated[
-        str | None, typer.Option(help="The column with one value a person; else every row is a person.", metavar="NAME")
+        str | None,
+        typer.Option(help="The column with one value per person; if left out, every row is a person.", metavar="NAME"),
     ] = None,
     rows_per_unit: Annotated[
-        int | None, typer.Option(help="At most so many rows of a person are looked at.", metavar="C", min=1)
+        int | None, typer.Option(help="The most rows of one person that are looked at.", metavar="C", min=1)
     ] = None,
     domain: Annotated[
         Path | None, files.path_option("KNOWN.toml", "What is known already; it is kept and costs nothing.")

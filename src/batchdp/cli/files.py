@@ -19,6 +19,7 @@ import typer
 
 import batchdp
 from batchdp.cli.show import progress
+from batchdp.cli.streams import LogLevel, log
 from batchdp.errors import BatchDPError, LedgerError, ReleaseError, TableError, WorkloadError
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ ForEstimates = Annotated[
     bool,
     typer.Option(
         "--for-estimates",
-        help="Weigh tables for --denoised answers at this budget; raw ones get worse, by as much as is said.",
+        help="Weigh tables for --denoised answers at this budget; raw ones get worse, and it says by how much.",
         metavar="",
     ),
 ]
@@ -95,8 +96,8 @@ ForRecords = Annotated[
     bool,
     typer.Option(
         "--for-records",
-        help="Weigh tables for synthetic records: all of up to two columns, if --marginals says nothing else, and "
-        "those of the SQL.",
+        help="Weigh tables for synthetic records: all of up to two columns unless --marginals says otherwise, "
+        "and those of the SQL.",
         metavar="",
     ),
 ]
@@ -104,31 +105,46 @@ Given = Annotated[
     list[Path] | None,
     typer.Option(
         "--given",
-        help="A release about the same records, to be combined with: measure what it does not tell. More than once.",
+        help="A release about the same records, to combine with: measure what it lacks. Can be given several times.",
         metavar="RELEASE",
         show_default=False,
     ),
 ]
 Releases = Annotated[
-    int, typer.Option(help="Say what so many releases cost together, one a snapshot.", metavar="N", min=1)
+    int, typer.Option(help="Say what this many releases cost together, one per snapshot.", metavar="N", min=1)
 ]
 Records = Annotated[
     int | None,
     typer.Option(
-        help="Roughly how many there will be, for --for-estimates and --for-records; max_rows if left out.",
+        help="Roughly how many records there are, for --for-estimates and --for-records; max_rows if left out.",
         metavar="N",
         min=1,
     ),
 ]
 ImplyingRho = Annotated[
-    float | None, typer.Option("--rho", help="The same for Gaussian noise: ρ = ε²/2, in place of ε.", metavar="R")
+    float | None,
+    typer.Option(
+        "--rho", help="The budget for Gaussian noise, where it is not the ρ = ε²/2 that ε implies.", metavar="R"
+    ),
+]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Say the rest too: all rules of what is counted.", metavar="")
+]
+Log = Annotated[
+    LogLevel,
+    typer.Option(
+        "--log-level",
+        help="info says on stderr how long it took, debug also what was tried; never anything about the records.",
+        expose_value=False,
+        callback=log,
+    ),
 ]
 All = Annotated[bool, typer.Option("--all", help="Print every row of every table.", metavar="")]
 Epsilon = Annotated[
     float | None, typer.Option("--epsilon", "-e", help="The privacy budget ε; 0.1 to 1 is usual.", metavar="E")
 ]
 Rho = Annotated[float | None, typer.Option("--rho", help="The budget ρ, for plans with Gaussian noise.", metavar="R")]
-Share = Annotated[str | None, typer.Option(help="The share of the ledger that it is taken from.", metavar="NAME")]
+Share = Annotated[str | None, typer.Option(help="The share of the ledger that is charged.", metavar="NAME")]
 Snapshot = Annotated[
     str | None, typer.Option(help="Which state of the table this is, such as 2026-11.", metavar="LABEL")
 ]
@@ -139,13 +155,17 @@ Delta = Annotated[
 Plan = Annotated[Path, path_argument("PLAN", "A plan written by `batchdp plan`.")]
 
 WantConsistent = Annotated[
-    bool, typer.Option("--consistent", help="Add answers made to agree and not to be negative.", metavar="")
+    bool,
+    typer.Option("--consistent", help="Add answers that agree with one another and are never negative.", metavar=""),
 ]
 WantDenoised = Annotated[
     bool, typer.Option("--denoised", help="Add estimates with smaller errors, biased, without intervals.", metavar="")
 ]
 Whole = Annotated[
-    bool, typer.Option("--whole", help="Those in whole numbers; consistent ones, if nothing is said.", metavar="")
+    bool,
+    typer.Option(
+        "--whole", help="Round these to whole numbers; by itself, the same as --consistent --whole.", metavar=""
+    ),
 ]
 
 
@@ -174,7 +194,13 @@ Shape = Annotated[
 ShapeRank = Annotated[
     int, typer.Option(help="Measurements that may share a shape: more take longer to draw.", metavar="K", min=1)
 ]
-DrawSeconds = Annotated[float, typer.Option(help="What a draw of shaped noise may take, by its estimate.", metavar="S")]
+Seconds = Annotated[
+    float | None,
+    typer.Option(help="How long to look for a strategy; it follows from the batch's size if left out.", metavar="S"),
+]
+DrawSeconds = Annotated[
+    float, typer.Option(help="The most time that a draw of shaped noise may take, as estimated.", metavar="S")
+]
 
 
 READABLE = ".npy, .npz (written by scipy.sparse.save_npz) or .csv"
@@ -264,8 +290,8 @@ def _description(release: Release, output: Path, beside: Beside | None) -> str:
     of_noise = f"of the {100 * release.confidence:g} % interval around value, which is of the noise alone"
     said = {
         "name": "what the answer is called",
-        "value": "the private answer: what is counted, plus noise, or computed from such",
-        "standard_error": "of the noise in value; of a derived one an approximation, and none of a quantile",
+        "value": "the private answer: a count or sum plus noise, or computed from some of these",
+        "standard_error": "of the noise in value; approximate for a derived answer, and empty for a quantile",
         "low": f"lower end {of_noise}",
         "high": f"upper end {of_noise}",
         "derived": "whether value is computed from noisy counts or sums",
@@ -388,7 +414,7 @@ def read_matrix(path: Path) -> MatrixWorkload:
     except MemoryError:
         raise
     except Exception as error:  # whatever a damaged file makes NumPy, zipfile or the tokenizer say
-        hint = "numbers separated by commas, one query a line, without a header" if ending == ".csv" else READABLE
+        hint = "numbers separated by commas, one query per line, without a header" if ending == ".csv" else READABLE
         raise WorkloadError(f"{path} does not hold a matrix; it must be {hint}") from error
     if not path.exists():
         raise WorkloadError(f"cannot read {path}: No such file or directory")

@@ -12,7 +12,7 @@ import typer
 
 import batchdp
 from batchdp.cli import files
-from batchdp.cli.show import ROWS, Part, console, figure, parts, print_json, progress, say, table
+from batchdp.cli.show import ROWS, Part, console, figure, parts, print_json, progress, say, say_rules, table
 from batchdp.errors import AccuracyError, PlanError, StrategyError
 
 if TYPE_CHECKING:
@@ -99,11 +99,11 @@ def command(
         typer.Option(help="Laplace noise (pure, takes ε), Gaussian noise (zcdp, takes ρ) or the better one."),
     ] = PrivacyChoice.pure,
     delta: Annotated[
-        float | None, typer.Option(help="With ε, what Gaussian noise is shown and compared at.", metavar="D")
+        float | None, typer.Option(help="With ε: the δ at which Gaussian noise is shown and compared.", metavar="D")
     ] = None,
     objective: Annotated[
         ObjectiveChoice,
-        typer.Option(help="Make small: every statement's error alike, the sum of all queries', or the largest."),
+        typer.Option(help="Minimise every statement's error alike, the sum over all queries, or the largest."),
     ] = ObjectiveChoice.fair,
     given: files.Given = None,
     for_estimates: files.ForEstimates = False,
@@ -114,12 +114,11 @@ def command(
     shape: files.Shape = files.ShapeChoice.pair,
     shape_rank: files.ShapeRank = 16,
     draw_seconds: files.DrawSeconds = 60.0,
-    seconds: Annotated[
-        float | None, typer.Option(help="Time to look for a strategy; by the batch's size if left out.", metavar="S")
-    ] = None,
+    seconds: files.Seconds = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same plan.", metavar="N")] = 0,
     cache: Annotated[bool, typer.Option(help="Remember plans: the same batch is planned once.", metavar="")] = True,
     everything: files.All = False,
+    verbose: files.Verbose = False,
     start: Start = None,
     releases: files.Releases = 1,
     as_json: files.AsJson = False,
@@ -144,7 +143,8 @@ def command(
     if as_json:
         print_json({**expected.as_dict(), "releases": releases, "total": float(releases * expected.exact)})
     else:
-        _show(expected, made, "all tables" if queries is None else str(queries), domain, everything=everything)
+        title = "all tables" if queries is None else str(queries)
+        _show(expected, made, title, domain, everything=everything, verbose=verbose)
         say("\n".join([*expected.several(releases), f"Written to {output}."]))
 
 
@@ -185,16 +185,17 @@ def _planned(
         return made, outlook(made, epsilon=epsilon, delta=delta, **seen)
 
 
-def _show(expected: Outlook, made: Plan, title: str, domain: Path, *, everything: bool) -> None:
-    """The figures, what they say in all, and what is still to be edited."""
-
-    console.print(expected_table(expected, title, everything=everything))
-    console.print(statements_table(expected, everything=everything))
+def _show(expected: Outlook, made: Plan, title: str, domain: Path, *, everything: bool, verbose: bool) -> None:
+    """What is asked for with its errors, what matters about it, and what is still to be edited."""
+    shown = expected_table(expected, title, everything=everything, in_parts=verbose)
+    if shown.row_count:
+        console().print(shown)
     if expected.derived:
-        console.print(derived_table(expected))
-    say(expected.summary())
-    for sentence in made.counted.sentences(made.domain.privacy.max_rows):
-        say(sentence)
+        console().print(derived_table(expected))
+    if verbose:
+        console().print(statements_table(expected, everything=everything))
+    say(expected.summary() if verbose else expected.matters())
+    say_rules(made.counted.sentences(made.domain.privacy.max_rows), verbose=verbose)
     if made.needed is not None:
         say(f"The accuracies that are wanted need {made.needed}; the errors above are at that budget.")
     made_up = domain.read_text(encoding="utf-8").count(UNEDITED)
@@ -284,9 +285,9 @@ def derived_table(expected: Outlook) -> Any:
     return table("Derived answers, computed at no cost", headings, rows, caption, important="margin at 95 %")
 
 
-def expected_table(expected: Outlook, title: str, *, everything: bool = False) -> Any:
-    """Per table and query: the expected standard error and the baselines'."""
-    tables, more = expected.excerpt(everything=everything)
+def expected_table(expected: Outlook, title: str, *, everything: bool = False, in_parts: bool = True) -> Any:
+    """Per table and query: the expected standard error and the baselines'; of derived answers, their parts'."""
+    tables, more = expected.excerpt(everything=everything, in_parts=in_parts)
     found = [
         Part(
             None

@@ -40,7 +40,7 @@ def command(
     ] = None,
     everything: files.All = False,
 ) -> None:
-    """Draw synthetic records: nobody's, and such that their tables are close to the denoised ones of a release.
+    """Draw synthetic records: they are nobody's, and their tables are close to the denoised ones of a release.
 
     Nothing but the release is read, and no budget is spent. What no table of it asks for is not preserved. Ctrl-C gives
     the best so far.
@@ -74,4 +74,4 @@ def console_table(found: Any, *, everything: bool) -> None:
     caption = "As shares of all records; noise is what the released table itself is expected to be off by, at most."
     caption += f" And {more:,} tables more; --all shows them." if more else ""
     headings = ("table", "cells", "off the denoised", "off the released", "its noise")
-    console.print(table("How close the records come", headings, rows, caption, important="off the denoised"))
+    console().print(table("How close the records come", headings, rows, caption, important="off the denoised"))

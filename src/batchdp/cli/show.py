@@ -8,19 +8,17 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
-
-from rich import box
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from batchdp.cli import streams
 from batchdp.text import sanitise
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.progress import Progress
+    from rich.table import Table
 
     from batchdp.plans.comparison import Comparison
 
@@ -29,24 +27,37 @@ WIDTH = 100
 """Of what is piped, so that tables keep their figures whole."""
 ROWS = 200
 """Of a table on a terminal; files and JSON hold all."""
+RULES = 2
+"""Of what is counted, that are said without being asked for."""
 PIECE = 1000
 """Rows of a long table that are laid out at a time."""
 CUT = "Of large tables the top rows are shown; --all shows every one, files and --json hold all."
 
 
-class _Output(Console):
+@cache
+def console() -> Console:
     """Standard output. A command goes on when the reader of its output leaves: it may have spent something."""
+    from rich.console import Console
 
-    def on_broken_pipe(self) -> None:
-        streams.discard_output()
+    class Output(Console):
+        def on_broken_pipe(self) -> None:
+            streams.discard_output()
 
-
-console = _Output() if Console().is_terminal else _Output(width=WIDTH)
+    return Output() if Console().is_terminal else Output(width=WIDTH)
 
 
 def say(text: str) -> None:
     """Sentences as they are: no markup, no line breaks in the middle of a path."""
-    console.print(sanitise(text, keep="\n"), soft_wrap=True, markup=False, highlight=False)
+    console().print(sanitise(text, keep="\n"), soft_wrap=True, markup=False, highlight=False)
+
+
+def say_rules(rules: Sequence[str], *, verbose: bool) -> None:
+    """What is counted: the first rules, about rows that are left out, or all of them."""
+    shown = rules if verbose or len(rules) <= RULES + 1 else rules[:RULES]
+    for rule in shown:
+        say(rule)
+    if len(shown) < len(rules):
+        say(f"{len(rules) - len(shown)} more sentences on what is counted: --verbose.")
 
 
 def print_json(content: Any) -> None:
@@ -83,6 +94,9 @@ def table(
     important: str | None = None,
 ) -> Table:
     """Figures to the right, the first `texts` columns to the left; long tables are cut, and say so."""
+    from rich import box
+    from rich.table import Table
+
     rows = list(rows)
     if len(rows) > ROWS:
         caption = f"The first {ROWS} of {len(rows)}; files and --json hold all. {caption}"
@@ -149,6 +163,8 @@ def pieces(found: Iterable[Part]) -> Iterator[list[Part]]:
 
 
 def _cell(text: str) -> str:
+    from rich.markup import escape
+
     return escape(sanitise(text))
 
 
@@ -162,6 +178,7 @@ def figure(value: float) -> str:
 
 def tracked(items: Iterable[str], what: str) -> Iterable[str]:
     """The items, with a progress bar on stderr if that is a terminal."""
+    from rich.console import Console
     from rich.progress import track
 
     bar = Console(stderr=True)
@@ -193,6 +210,7 @@ class Bar:
 @contextmanager
 def progress(what: str, *, time_left: bool = False) -> Iterator[Bar]:
     """A bar on stderr, if that is a terminal, for work that reports (share, what it is doing)."""
+    from rich.console import Console
     from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     bar = Console(stderr=True)

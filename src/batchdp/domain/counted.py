@@ -81,7 +81,7 @@ class Counted:
 
     Args:
         given: rows of a table, records by their codes, or counts, in the order of the cells or by labels.
-        unit: the column with one value a person, of whom at most `rows_per_unit` rows are counted.
+        unit: the column with one value per person, of whom at most `rows_per_unit` rows are counted.
         rows_per_unit: how many.
         own_rows: whether tables have rows for anything else and for NULL.
         columns: those that queries look at, or that decide which rows are left out.
@@ -121,8 +121,8 @@ class Counted:
         most = f"Of the rows that remain, at most {most}" if after else f"At most {most}"
         return (
             f"{most} of each {self.unit} {'are' if many else 'is'} counted, whatever a query asks for; where there are "
-            "more, a fixed rule that works like a lot picks them, the same ones every time. So counts may be too low, "
-            f"and other answers too low or too high. Rows whose {self.unit} is NULL are left out."
+            "more, a fixed rule picks them as a lottery would, the same ones every time. So counts may be too low, and "
+            f"other answers too low or too high. Rows whose {self.unit} is NULL are left out."
         )
 
     def _rows(self) -> list[str]:
@@ -227,7 +227,7 @@ def _rule(name: str, column: Column, *, asked: bool) -> ColumnRule:
 
 def _join_words(parts: Sequence[str], between: str = ", ") -> str:
     more = len(parts) - SHOWN
-    return between.join(parts[:SHOWN]) + (f" (and {more:,} columns more, alike)" if more > 0 else "")
+    return between.join(parts[:SHOWN]) + (f" (and {more:,} more such columns)" if more > 0 else "")
 
 
 def _number(value: End | None) -> str:

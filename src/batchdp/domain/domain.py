@@ -61,7 +61,7 @@ class Protection(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     unit: str | None = None
-    """The column with one value a person; every row is a person if left out."""
+    """The column with one value per person; every row is a person if left out."""
     rows_per_unit: int = Field(default=1, ge=1, le=2**20, strict=True)
     neighbours: Literal["add-remove", "replace"] = "add-remove"
     max_rows: int | None = Field(default=None, ge=1, le=10**15, strict=True)

@@ -230,7 +230,7 @@ PERSON = re.compile(
 """Names of columns that say whose record it is."""
 
 COLUMNS = """\
-# Columns that queries may use. Delete those that none uses. Every column is one of
+# Columns that queries may use. Delete those that no query uses. Every column is one of
 #   values = ["a", "b"]          a few values: texts, whole numbers, or true and false
 #   range = [0, 120]             any number between the two, both included; bins = [0, 18, 65] for GROUP BY
 #   integers = [0, 12]           whole numbers, each by itself; SUM is allowed
@@ -259,7 +259,7 @@ UNIT = """\
 unit = {name:<25} # EDIT: whose privacy: one value = one person; left out, every row is a person
 rows_per_unit = 1                # at most this many rows of one person are counted"""
 CODEBOOK = "The codebook is {name}. "
-SCHEMA = "What is from an ENUM type or a CHECK stands in the schema. "
+SCHEMA = "What is from an ENUM type or a CHECK is in the schema. "
 SURE = """\
 # {sources}
 # Make sure that it was known without these data: values and ends that were looked up in them give people away.
@@ -441,7 +441,7 @@ def draft_counts(table: str, columns: Sequence[Described], before: str = "") -> 
 
 
 def _draft_statements(source: str, columns: Iterable[Described], before: str = "") -> Iterator[str]:
-    """One query a column, each under a name of its own."""
+    """One query per column, each under a name of its own."""
     taken = {"total"}
     for column in columns:
         name, kind = _quote_identifier(column.name), "text" if column.values else guess_kind(column)

@@ -150,7 +150,7 @@ def persons(of: Relation, groups: tuple[Amount, ...], called: str) -> Persons:
 
 
 def per_person(of: Relation, where: Amount | None, columns: Sequence[tuple[str, Aggregate]]) -> PerPerson:
-    """One row a person; what its columns can hold follows from the cap and from what is declared."""
+    """One row per person; what its columns can hold follows from the cap and from what is declared."""
     declared = {name: _aggregated(of, one) for name, one in columns}
     unit = of.domain.privacy.unit
     domain = _derived(f"{of.name} by {unit}", of.domain, 1, declared, _most(of, lambda rows: rows))

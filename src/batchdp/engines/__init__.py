@@ -9,7 +9,7 @@ engine that cannot promise this is refused by its schema, or its records are rea
     frames     pandas, Polars, Arrow ─┴-> `cleaning`: a few types -> our own DuckDB
     duck, postgres, spark    tables that stay in their engine
     columns    do the table's types fit the declared columns? a column as declared; who is one person
-    codes      the same for whole numbers without a domain, one a column, of whatever type
+    codes      the same for whole numbers without a domain, one per column, of whatever type
     coding     a record -> the numbers of its atoms, packed into few integers of 64 bits
     relations  joins, persons: the rows of capped tables become others, which are counted like a table's
     derived    columns that are computed from others, for `discover`

@@ -9,6 +9,7 @@ import logging
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from importlib import import_module
 from typing import Any
 
 import ibis  # type: ignore[import-untyped]
@@ -17,6 +18,8 @@ from batchdp.engines.source import Columns, Engine, Opened, Query, as_columns, c
 from batchdp.errors import TableError
 
 BYTEWISE = "UTF8_BINARY"
+LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""What Spark tells errors to: those of SQL, and those of columns that the user has computed in Python."""
 
 
 class SparkEngine(Engine):
@@ -61,13 +64,20 @@ class SparkEngine(Engine):
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Spark's own logger would print an error's message, which may show a record."""
-    logger = logging.getLogger("SQLQueryContextLogger")
-    before, logger.disabled = logger.disabled, True
+    """Spark's own loggers would print an error's message, which may show a record."""
+    try:
+        # A logger of another class cannot log the errors of the user's own queries, later.
+        named = import_module("pyspark.logger").PySparkLogger.getLogger
+    except ImportError:  # before Spark 4 there are none
+        named = logging.getLogger
+    loggers = {named(name): named(name).disabled for name in LOGGERS}
+    for logger in loggers:
+        logger.disabled = True
     try:
         yield
     finally:
-        logger.disabled = before
+        for logger, before in loggers.items():
+            logger.disabled = before
 
 
 def open_spark(frame: Any) -> Opened:

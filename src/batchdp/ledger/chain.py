@@ -111,7 +111,7 @@ class Event:
     output_sha256: str
     previous: str
     privacy_unit: str | None = None
-    """Whose privacy: the column with one value a person, or in words; None where nobody said."""
+    """Whose privacy: the column with one value per person, or in words; None where nobody said."""
     output_bytes: int | None = None
     """How long the output is, where it is a file beside the ledger; None where it is in the ledger itself."""
     answers_digest: str | None = None
@@ -259,7 +259,7 @@ class Entry:
     state: Literal["reserved", "released"]
     """A spend that stays "reserved" was interrupted: it is charged, and has no output."""
     privacy_unit: str | None = None
-    """Whose privacy: the column with one value a person, or in words; None where nobody said, as in version 0.1."""
+    """Whose privacy: the column with one value per person, or in words; None where nobody said, as in version 0.1."""
     head: str = ""
     """The ledger's head right after the spend, as releases print it."""
     answers_digest: str | None = None

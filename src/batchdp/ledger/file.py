@@ -1,4 +1,4 @@
-"""The SQLite file behind a ledger: one short connection an operation, one transaction each, one sentence an error.
+"""The SQLite file behind a ledger: one short connection per operation, one transaction each, one sentence per error.
 
 Nothing stays open between operations, so threads share nothing and a ledger that is dropped without being closed holds
 no lock. What was promised is in the one file at every moment: with a rollback journal, a commit has written to the file

@@ -273,7 +273,7 @@ class Ledger(Shown):
             epsilon, rho: what the release guarantees; give one.
             delta: with epsilon, of values that it finds by thresholds; the promise of the ledger must have room for it.
             plan_digest, table: what is asked of which table, for `history`.
-            privacy_unit: whose privacy the guarantee is about: the column with one value a person, or in words.
+            privacy_unit: whose privacy the guarantee is about: the column with one value per person, or in words.
             answers_digest: a fingerprint of what the answers are called and mean, to tell a renamed release by.
             scale: the least λ or σ, at least 64, where all noise is discrete Laplace or all is discrete Gaussian noise
                 on whole numbers, of at most 2^32 measurements. It then costs less than any noise of this ε or ρ would.
@@ -402,11 +402,11 @@ class Ledger(Shown):
         )
 
     def plot(self, *, axes: Axes | None = None) -> Figure:
-        """What each spend took from the total, oldest first, on matplotlib axes of one's own if given."""
+        """What each spend took from the total, oldest first, on matplotlib axes of your own if given."""
         return draw(self, axes=axes)
 
     def plot_together(self, *, axes: Axes | None = None) -> Figure:
-        """What each of the latest spends, and all together, amount to as (ε, δ), on axes of one's own if given."""
+        """What each of the latest spends, and all together, amount to as (ε, δ), on axes of your own if given."""
         from batchdp.ledger.books import list_curves
 
         return draw(list_curves(self.history()), function="plot_curves", axes=axes)

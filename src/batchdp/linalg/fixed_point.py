@@ -1,6 +1,6 @@
 """One accelerated fixed-point loop: weights that grow where a constraint is violated, found from the last few rounds.
 
-Convex problems whose dual has one weight a column (or class, table, query) all end in a fixed point: with u the
+Convex problems whose dual has one weight per column (or class, table, query) all end in a fixed point: with u the
 logarithm of the weights, u ← u + a log q, where q is 1 at every weight that matters. Every u gives a lower bound.
 Anderson extrapolation takes several times fewer rounds; where it overshoots, so that the bound falls, the round is
 taken back.

@@ -1,7 +1,8 @@
 """A matrix that is kept as its two factors and applied, never multiplied out.
 
 With a million cells L itself is too large to hold, but it is L_R M: a few distinct columns, and for each cell which of
-them it has and how many times (one entry a column of M). Likewise B = U B_R where the queries far outnumber their rank.
+them it has and how many times (one entry per column of M). Likewise B = U B_R where the queries far outnumber their
+rank.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class Product:
 
 
 def cell_map_of(matrix: Plain) -> CellMap | None:
-    """What a right factor says about the cells, if it has at most one entry a column."""
+    """What a right factor says about the cells, if it has at most one entry per column."""
     if isinstance(matrix, np.ndarray):
         return None
     columns = sparse.csc_array(matrix)

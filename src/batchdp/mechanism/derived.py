@@ -7,7 +7,7 @@ determined, because the interval of a denominator, or of the size of a group, ho
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from batchdp.linalg.matrix import Dense, Plain
-from batchdp.mechanism.law import NoiseLaw, checked_confidence
+from batchdp.mechanism.law import NoiseLaw, bounded_widths, checked_confidence
 from batchdp.privacy import GAUSSIAN
 from batchdp.queries.expressions import Affine, Asked, Combination, Crossing, Moments
 from batchdp.queries.intervals import combined_intervals, quantile
@@ -186,9 +186,11 @@ def _combined(some: Sequence[Combination[int]], values: Dense, noise: _Noise) ->
 def _crossed(one: Crossing[int], values: Dense, noise: _Noise) -> tuple[float, float, float, float]:
     """The quantile, no standard error, low and high."""
     sums = [Affine(0.0, ((1.0, part), (-one.share, one.total))) for part in one.below]
-    margins = noise.margins([*sums, Affine(0.0, ((1.0, one.total),))])
-    band = np.concatenate([[0.0], margins[:-1], [0.0]])  # of each by itself: see `quantile`
-    found = quantile(_totals(one, values), one.edges, one.share, band, margin_of_total=float(margins[-1]))
+    totals = _totals(one, values)
+    margins = noise.margins_within(sums, np.abs(totals[1:-1] - one.share * totals[-1]))
+    (of_total,) = noise.margins([Affine(0.0, ((1.0, one.total),))])
+    band = np.concatenate([[0.0], margins, [0.0]])  # of each by itself: see `quantile`
+    found = quantile(totals, one.edges, one.share, band, margin_of_total=float(of_total))
     if found is None:
         return (math.nan,) * 4
     # Edges lie half a step from the values on either side.
@@ -233,15 +235,25 @@ class _Noise:
 
     def margins(self, sums: Sequence[Affine[int]]) -> Dense:
         """The half width of each."""
-        weights, B = self._weights(sums)
-        step = max(1, MOST_WEIGHTS // max(1, B.shape[1]))
-        laws = (self.law((weights[own : own + step] @ B).toarray()) for own in range(0, len(sums), step))
-        return np.concatenate([one.half_widths(self.confidence) for one in laws])
+        return np.concatenate([np.zeros(0), *(one.half_widths(self.confidence) for one in self._laws(sums))])
+
+    def margins_within(self, sums: Sequence[Affine[int]], distances: Dense) -> Dense:
+        """The half width of each that may reach so far; of each other one a bound, which is no further than that."""
+        bounds = (bounded_widths(one.noise, one.standard_errors, self.confidence, 1) for one in self._laws(sums))
+        found = np.concatenate([np.zeros(0), *bounds])
+        near = np.flatnonzero(found > distances)
+        found[near] = self.margins([sums[k] for k in near.tolist()])
+        return found
 
     def errors(self, sums: Sequence[Affine[int]]) -> Dense:
-        """The standard error of each, of a few."""
+        """The standard error of each."""
+        return np.concatenate([np.zeros(0), *(one.standard_errors for one in self._laws(sums))])
+
+    def _laws(self, sums: Sequence[Affine[int]]) -> Iterator[NoiseLaw]:
+        """Of the noise in the sums, some at a time."""
         weights, B = self._weights(sums)
-        return self.law((weights @ B).toarray()).standard_errors
+        step = max(1, MOST_WEIGHTS // max(1, B.shape[1]))
+        return (self.law((weights[own : own + step] @ B).toarray()) for own in range(0, len(sums), step))
 
     def _packed(self, sums: tuple[Affine[int], ...]) -> tuple[Dense, Dense]:
         """The weights of sums that are looked at together, sum × kind of draw, and how many are of each kind."""

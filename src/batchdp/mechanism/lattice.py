@@ -31,6 +31,7 @@ from batchdp.linalg.matrix import (
     shared_cell_map,
 )
 from batchdp.linalg.product import Product
+from batchdp.linalg.threads import one_thread
 from batchdp.mechanism.law import NoiseLaw
 from batchdp.mechanism.measurement import LARGEST, Integers, OneNoise, check_cap
 from batchdp.mechanism.reader import CellReader
@@ -145,7 +146,7 @@ class Lattice(OneGroup):
 
     Args:
         workload: the batch W.
-        integers: Q, one measurement a row; L is Q / 2^bits.
+        integers: Q, one measurement per row; L is Q / 2^bits.
         reconstruct: B, for answers B (Q x + noise) / 2^bits.
         bits: b.
         largest_total: the public cap on the number of records that Q x cannot overflow at.
@@ -187,7 +188,7 @@ class Lattice(OneGroup):
 
     @property
     def rows(self) -> sparse.csr_array:
-        """The integers Q, one row a measurement."""
+        """The integers Q, one row per measurement."""
         return self.integers
 
     @property
@@ -291,6 +292,7 @@ def _refit(lattice: Lattice, exactly: bool) -> Lattice:
     return lattice if better is None else replace(lattice, reconstruct=better)
 
 
+@one_thread  # NumPy and SciPy in turn: beside other work, two threads took several times the processor time
 def refit(W: Dense, B: Plain, L: sparse.csr_array, rounding: float = 0.0) -> Dense | None:
     """B + (W − B L) L⁺, without what L has by rounding, whose singular values are at most this; None if B L is W."""
     E = W - dense_product(B, L)

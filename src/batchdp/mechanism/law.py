@@ -96,7 +96,7 @@ class NoiseLaw:
         return np.asarray(sigma * np.quantile(np.concatenate(largest), confidence))
 
     def simulate(self, rng: np.random.Generator, block: int) -> Iterator[Dense]:
-        """Simulated noise of scale 1 on the measurements, one draw a column, so many at a time."""
+        """Simulated noise of scale 1 on the measurements, one draw per column, so many at a time."""
         for start in range(0, SIMULATIONS, block):
             shape = (self.reconstruct.shape[1], min(block, SIMULATIONS - start))
             yield rng.laplace(size=shape) if self.noise == LAPLACE else rng.standard_normal(shape)

@@ -141,7 +141,7 @@ class Neighbours:
     relation: Relation = "add-remove"
     rows_per_unit: int = 1
     column: str | None = None
-    """With one value a unit, or `EVERY_ROW`; None where the caller counted, who alone knows."""
+    """With one value per unit, or `EVERY_ROW`; None where the caller counted, who alone knows."""
     tables: tuple[tuple[str, int], ...] = ()
     """Of several tables, how many rows a unit has in each; `rows_per_unit` is the least number that all of these
     divide, or `MOST_ROWS` where that is less, and a row of a table counts as often as its own goes into it

@@ -129,8 +129,60 @@ class Reader(ABC):
         return self.widths_of(table, confidence).reshape(-1)[places]
 
 
+class ListReader(Reader):
+    """Reads a list of answers, one table without columns, that have one law."""
+
+    names: tuple[str, ...]
+    noise_law: NoiseLaw
+
+    @property
+    def noise(self) -> Noise:
+        """The kind of noise."""
+        return self.noise_law.noise
+
+    @property
+    def shape_text(self) -> str:
+        """The shape of the noise, as certificates have it."""
+        return self.noise_law.shape_text
+
+    @property
+    def measurements(self) -> int:
+        """How many noisy numbers there are."""
+        return int(self.noise_law.reconstruct.shape[1])
+
+    @property
+    def sizes(self) -> Integers:
+        """One table: all answers."""
+        return np.array([len(self.names)], dtype=np.int64)
+
+    def shape(self, table: int) -> tuple[int, ...]:
+        """One axis, with all answers."""
+        return (len(self.names),)
+
+    @cached_property
+    def standard_errors(self) -> Dense:
+        """The standard error of every answer."""
+        return self.noise_law.standard_errors
+
+    def variances(self, table: int) -> Dense:
+        """The variance of every answer."""
+        return np.square(self.standard_errors)
+
+    def half_widths(self, table: int, confidence: float) -> Dense:
+        """Of the interval of every answer."""
+        return self.noise_law.half_widths(confidence)
+
+    def rows_of(self, table: int, places: Integers) -> sparse.csr_array:
+        """Rows of B, times the scale."""
+        return self.noise_law.rows(places)
+
+    def law(self, rows: Plain, times: Dense | None = None) -> NoiseLaw:
+        """Of the noise in sums with such weights."""
+        return self.noise_law.law(rows, times)
+
+
 @dataclass(frozen=True, eq=False)
-class CellReader(Reader):
+class CellReader(ListReader):
     """Reads a list of answers from measured cells: B y.
 
     Args:
@@ -165,30 +217,6 @@ class CellReader(Reader):
         """The workload W, as a sparse matrix."""
         return sparse.csr_array(self.queries)
 
-    @property
-    def noise(self) -> Noise:
-        """The kind of noise."""
-        return self.noise_law.noise
-
-    @property
-    def shape_text(self) -> str:
-        """The shape of the noise, as certificates have it."""
-        return self.noise_law.shape_text
-
-    @property
-    def measurements(self) -> int:
-        """How many noisy numbers there are."""
-        return int(self.reconstruct.shape[1])
-
-    @property
-    def sizes(self) -> Integers:
-        """One table: all answers."""
-        return np.array([len(self.names)], dtype=np.int64)
-
-    def shape(self, table: int) -> tuple[int, ...]:
-        """One axis, with all answers."""
-        return (len(self.names),)
-
     def in_records(self, noisy: NDArray[Any]) -> Dense:
         """Measurements in records, not in steps of the lattice."""
         return np.asarray(noisy.astype(np.float64) / 2.0**self.bits)
@@ -205,38 +233,17 @@ class CellReader(Reader):
         """A part of the sum of all sizes."""
         return ROUNDING * np.asarray(abs(self.reconstruct) @ np.abs(self.in_records(noisy))).ravel()
 
-    @cached_property
-    def standard_errors(self) -> Dense:
-        """The standard error of every answer."""
-        return self.noise_law.standard_errors
-
-    def variances(self, table: int) -> Dense:
-        """The variance of every answer."""
-        return np.square(self.standard_errors)
-
     def errors_of(self, table: int) -> Dense:
         """The standard errors of all answers."""
         return self.standard_errors
-
-    def half_widths(self, table: int, confidence: float) -> Dense:
-        """Of the interval of every answer."""
-        return self.noise_law.half_widths(confidence)
 
     def widths_at(self, table: int, places: Integers, confidence: float) -> Dense:
         """Of some answers: no others' are computed."""
         return replace(self.noise_law, reconstruct=self.reconstruct[places]).half_widths(confidence)
 
-    def rows_of(self, table: int, places: Integers) -> sparse.csr_array:
-        """Rows of B, times the scale."""
-        return self.noise_law.rows(places)
-
-    def law(self, rows: Plain, times: Dense | None = None) -> NoiseLaw:
-        """Of the noise in sums with such weights."""
-        return self.noise_law.law(rows, times)
-
 
 @dataclass(frozen=True, eq=False)
-class LawReader(Reader):
+class LawReader(ListReader):
     """Answers that were read from measurements elsewhere, with their joint law: one table, by their names."""
 
     names: tuple[str, ...]
@@ -245,51 +252,6 @@ class LawReader(Reader):
     noise_law: NoiseLaw = field(repr=False)
     """B, each weight on a draw of scale 1, and how the noise is distributed."""
 
-    @property
-    def noise(self) -> Noise:
-        """The kind of noise."""
-        return self.noise_law.noise
-
-    @property
-    def shape_text(self) -> str:
-        """The shape of the noise, as certificates have it."""
-        return self.noise_law.shape_text
-
-    @property
-    def measurements(self) -> int:
-        """How many draws there are."""
-        return int(self.noise_law.reconstruct.shape[1])
-
-    @property
-    def sizes(self) -> Integers:
-        """One table: all answers."""
-        return np.array([len(self.names)], dtype=np.int64)
-
-    def shape(self, table: int) -> tuple[int, ...]:
-        """One axis."""
-        return (len(self.names),)
-
     def values(self, table: int, noisy: NDArray[Any]) -> Dense:
         """As they were read."""
         return self.found
-
-    @cached_property
-    def standard_errors(self) -> Dense:
-        """Of every answer."""
-        return self.noise_law.standard_errors
-
-    def variances(self, table: int) -> Dense:
-        """Of every answer."""
-        return np.square(self.standard_errors)
-
-    def half_widths(self, table: int, confidence: float) -> Dense:
-        """Of the interval of every answer."""
-        return self.noise_law.half_widths(confidence)
-
-    def rows_of(self, table: int, places: Integers) -> sparse.csr_array:
-        """Rows of B, times the scale."""
-        return self.noise_law.rows(places)
-
-    def law(self, rows: Plain, times: Dense | None = None) -> NoiseLaw:
-        """Of the noise in sums with such weights."""
-        return self.noise_law.law(rows, times)

@@ -32,8 +32,8 @@ RIDGE = 1e-10
 """Of the information in every direction, in proportion to the mean: some may be neither known nor asked for."""
 BARRIERS = (1e-2, 1e-3)
 """μ n, in proportion to the error: what the last of them costs at the most."""
-ROUNDS, TURNS = 100, 5
-"""Of quasi-Newton steps at a time, and how often at the last barrier."""
+ROUNDS, TURNS = (100, 300), 10
+"""Of quasi-Newton steps at a time, by the size, and how often at the last barrier."""
 MEMORY = 20
 WORK = 1e9
 """Coordinates to the third power, times turns."""
@@ -129,11 +129,13 @@ def gaussian(problem: Informed, start: Dense, turns: int | None = None) -> Certi
     x = np.concatenate([2 * np.log(tops), *((one / np.linalg.norm(one, axis=0)).ravel() for one in A)])
     error = problem.error(problem.told(start))[0]
     best = Certified(start, error, 0.0)
+    affordable = WORK / len(problem.known) ** 3
+    rounds = int(np.clip(10 * affordable, *ROUNDS))
     if turns is None:
-        turns = int(np.clip(WORK / len(problem.known) ** 3, 1, TURNS))
+        turns = int(np.clip(affordable, 1, TURNS))
     for share in (*BARRIERS[:-1], *BARRIERS[-1:] * turns):
         barrier = _Barrier(problem, share * error / len(start.T), error)
-        found = minimize(barrier, x, jac=True, method="L-BFGS-B", options={"maxiter": ROUNDS, "maxcor": MEMORY})
+        found = minimize(barrier, x, jac=True, method="L-BFGS-B", options={"maxiter": rounds, "maxcor": MEMORY})
         x = np.asarray(found.x)
         made = barrier.certified(x)
         low = max(best.bound, made.bound)

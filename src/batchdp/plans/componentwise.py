@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from math import prod
 
 import numpy as np
@@ -84,6 +84,14 @@ class QueryTables:
     """For every query its table, and its place among the table's answers."""
     weights: Dense | None
     """Of the queries, if they have any."""
+
+    @cached_property
+    def looking(self) -> tuple[frozenset[int], ...]:
+        """For every table the columns that it looks at."""
+        tables = range(len(self.workload.tables))
+        return tuple(
+            frozenset(c for axis in self.workload.factors_of(t) for c in self.workload.looked_at(axis)) for t in tables
+        )
 
 
 def componentwise(
@@ -245,19 +253,17 @@ def _amounts(batch: QueryTables, columns: Sequence[Column], averages: Sequence[D
     found = np.zeros((len(batch.places), prod(len(columns[c].orbit) for c in own)))
     component = cache(lambda table: _component(batch, columns, averages, own, table))
     for q, (table, place) in enumerate(batch.places):
-        if (rows := component(table)) is not None:
-            found[q] = rows[place]
+        if batch.looking[table].issuperset(own):
+            found[q] = component(table)[place]
     sizes = np.abs(found).max(axis=1, initial=0.0)
     return np.where(np.abs(found) <= 1e-13 * sizes[:, None], 0.0, found)
 
 
 def _component(
     batch: QueryTables, columns: Sequence[Column], averages: Sequence[Dense], own: tuple[int, ...], table: int
-) -> Dense | None:
+) -> Dense:
     workload = batch.workload
     factors = workload.factors_of(table)
-    if not set(own) <= {c for axis in factors for c in workload.looked_at(axis)}:
-        return None
     rows, order = np.ones((1, 1)), list[int]()
     for axis, factor in factors.items():
         looked = workload.looked_at(axis)

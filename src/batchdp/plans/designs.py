@@ -5,7 +5,7 @@ A design knows no data: a batch as it is counted, and how its answers are read f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
 from itertools import pairwise
@@ -15,12 +15,14 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from batchdp.domain.relations import Relation
 from batchdp.errors import ReleaseError
 from batchdp.linalg.matrix import Dense
 from batchdp.mechanism.functions import Column, Component, Functions, Rows, added, contrasts, coordinates, expand, times
 from batchdp.mechanism.reader import CellReader, Reader
 from batchdp.mechanism.tables import IntegerAxis, LatticeReader
 from batchdp.plans.encoding import CellBatch, Encoding
+from batchdp.sql.persons import Relations
 from batchdp.workloads.encode import TableBatch
 from batchdp.workloads.encode.atoms import Atoms
 from batchdp.workloads.encode.cells import WHOLE, Block, Cells
@@ -55,12 +57,17 @@ class Columns:
 
     def __init__(self, batches: Iterable[Encoding]) -> None:
         found: dict[Column, list[Atoms]] = {}
+        self._relations = Relations()
         for batch in batches:
-            for table, atoms in atoms_of(batch).items():
+            for of, atoms in atoms_of(batch):
                 for one in atoms:
-                    found.setdefault((table, one.column), []).append(one)
+                    found.setdefault((self.called(of), one.column), []).append(one)
         self._fine = {column: common_atoms(own) for column, own in found.items()}
         self._known: dict[tuple[Column, Atoms], Dense] = {}
+
+    def called(self, of: str | Relation) -> str:
+        """What a table is called here, or a relation, which is the same one in every batch that makes it alike."""
+        return of if isinstance(of, str) else f"{self._relations.keep(of).name}\0"  # which no table's name has
 
     def of(self, table: str, own: Atoms) -> tuple[Column, Dense]:
         """A column, and its coordinates from what a function is on the batch's own atoms that a record can have."""
@@ -95,30 +102,28 @@ class Columns:
 
 
 @singledispatch
-def atoms_of(batch: Any) -> Mapping[str, Sequence[Atoms]]:
-    """The atoms of every table of a batch; one table has no name here."""
-    return {"": batch.atoms}
+def atoms_of(batch: Any) -> Iterable[tuple[str | Relation, Sequence[Atoms]]]:
+    """The atoms of every table and relation of a batch; one table has no name here."""
+    return [("", batch.atoms)]
 
 
 @atoms_of.register
-def _(batch: CellBatch) -> Mapping[str, Sequence[Atoms]]:
-    if isinstance(batch.cells, SeveralCells):
-        return {part.table: part.cells.atoms for part in batch.cells.parts}
-    return {"": batch.cells.atoms}
+def _(batch: CellBatch) -> Iterable[tuple[str | Relation, Sequence[Atoms]]]:
+    return [(of, cells.atoms) for of, _, cells in _tables(batch)]
 
 
 # ── Cells: a function is given by a number for each, and a record has one cell in every block.
 
 
 def _by_blocks(batch: CellBatch, rows: Any, among: Columns) -> Rows:
-    """Functions of cells, as a matrix with a column for each."""
+    """Functions of cells, as a matrix with a column for each; a row of a table may be counted several times."""
     columns = sparse.csc_array(rows)
     parts: list[Functions] = []
     start = 0
-    for table, cells in _tables(batch):
+    for of, often, cells in _tables(batch):
         for block in cells.blocks:
-            own = columns[:, start : (start := start + block.classes.size)]
-            parts.append(_of_block(table, cells.atoms, block, own.toarray(), among))
+            own = often * columns[:, start : (start := start + block.classes.size)]
+            parts.append(_of_block(among.called(of), cells.atoms, block, own.toarray(), among))
     if start != columns.shape[1]:
         raise ReleaseError("release: its cells are not those of its SQL")
     return Rows(columns.shape[0], ((0, added(parts)),))
@@ -129,11 +134,16 @@ def counted_cells(batch: CellBatch, among: Columns) -> Rows:
     return _by_blocks(batch, sparse.eye_array(sum(batch.cells.sizes), format="csc"), among)
 
 
-def _tables(batch: CellBatch) -> Iterator[tuple[str, Cells]]:
-    if isinstance(batch.cells, SeveralCells):
-        yield from ((part.table, part.cells) for part in batch.cells.parts)
-    else:
-        yield "", batch.cells
+def _tables(batch: CellBatch) -> Iterator[tuple[str | Relation, int, Cells]]:
+    """What is counted, how many times each of its rows, and by which cells."""
+    if not isinstance(batch.cells, SeveralCells):
+        yield "", 1, batch.cells
+        return
+    domain = batch.cells.domain
+    relations = {one.name: one for one in domain.relations}
+    for part in batch.cells.parts:
+        own = part.table if len(domain.declared) > 1 else ""
+        yield relations.get(part.table, own), part.times, part.cells
 
 
 def _of_block(table: str, atoms: Sequence[Atoms], block: Block, values: Dense, among: Columns) -> Functions:

@@ -1,8 +1,8 @@
 """What is asked to find a domain, and what follows from the noisy answers; nothing here sees data.
 
-Two small batches of one table a column. The first counts which kind of value a column has and how many rows a unit has;
-the second counts the numbers and months of those columns that have them, in bins that are public: every whole number
-up to 32, and beyond it round numbers, six in a power of ten where most data is and three elsewhere, on both
+Two small batches of one table per column. The first counts which kind of value a column has and how many rows a unit
+has; the second counts the numbers and months of those columns that have them, in bins that are public: every whole
+number up to 32, and beyond it round numbers, six in a power of ten where most data is and three elsewhere, on both
 sides of 0, and the decades of our centuries.
 """
 

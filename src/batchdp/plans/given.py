@@ -30,6 +30,7 @@ from batchdp.plans.planned import declared_neighbours
 from batchdp.privacy import GAUSSIAN, NOISES, Budget
 from batchdp.strategies.pair import PairStrategy, least_reconstruct
 from batchdp.strategies.strategy import FactoredStrategy, Strategy
+from batchdp.workloads.kronecker import KroneckerWorkload
 from batchdp.workloads.matrix import MatrixWorkload
 
 MOST_SOLVED = 600
@@ -99,13 +100,8 @@ def told(known: Sequence[Earlier]) -> Given | None:
     return Given(tuple(part.name for part in known), known[0].snapshot, digest)
 
 
-def check_alike(known: Sequence[Earlier], batch: Encoding, domain: Domain, options: Options) -> None:
+def check_alike(known: Sequence[Earlier], domain: Domain, options: Options) -> None:
     """Refuse what could not be combined with the answers of a plan."""
-    if isinstance(batch, CellBatch) and batch.statements.relations:
-        raise PlanError(
-            "given: the batch counts persons, or rows of tables that are joined; which of them count is a lot of its "
-            "own, so that earlier releases say nothing about it; plan it without given"
-        )
     if options.shape != "pair":
         raise PlanError("given: noise in the shape of a batch is not combined; leave out shape, or given")
     for part in known:
@@ -115,7 +111,7 @@ def check_alike(known: Sequence[Earlier], batch: Encoding, domain: Domain, optio
             ("table", part.domain.table, domain.table, FOREIGN),
             ("unit", part.domain.privacy.unit, domain.privacy.unit, "they count other persons"),
             ("the cap on a person's rows", here, there, "other rows of a person are counted"),
-            ("privacy", noise.privacy, options.privacy, "noises of two kinds are not combined"),
+            ("privacy", noise.privacy, options.privacy, "two kinds of noise are not combined"),
             *other_columns(part.domain, domain),
         ):
             if old != new:
@@ -133,6 +129,8 @@ def other_columns(one: Domain, other: Domain) -> Iterator[Unlike]:
         if here is None or there is None:
             yield f"table {name}", here is not None, there is not None, "a person's rows in it count in one alone"
             continue
+        if here.privacy.unit != there.privacy.unit:
+            yield f"unit of table {name}", here.privacy.unit, there.privacy.unit, "they count other persons"
         for column in sorted(here.columns.keys() | there.columns.keys()):
             said = [own.columns.get(column) for own in (here, there)]
             held = [None if own is None else own.model_dump(mode="json", exclude=PUBLIC) for own in said]
@@ -151,12 +149,11 @@ def on_top(
     problem = _Together([part.design for part in known], batch, domain, options)
     first = problem.tried(strategy)
     best, bound = first, 0.0
-    solved = problem.informed(strategy) if isinstance(strategy, PairStrategy) else None
+    solved = problem.informed(strategy)
     if solved is None:
         found = problem.weighed(first)
     else:
-        assert isinstance(strategy, PairStrategy)
-        found, bound = problem.solved(strategy, solved)
+        found, bound = problem.solved(cast(PairStrategy, strategy), solved)
     for one in found:
         best = min(best, one, key=lambda tried: tried.together)
     made = replace(
@@ -167,6 +164,24 @@ def on_top(
         bound=min(max(bound, problem.limit(best)), best.together),
     )
     return best.strategy, made
+
+
+@singledispatch
+def _answering(made: Any, other: Strategy) -> Strategy:
+    """What a strategy measures, for the batch of another, which has other weights."""
+    raise PlanError(f"given: a {type(made).__name__} cannot be planned on top of releases")
+
+
+@_answering.register
+def _(made: PairStrategy, other: Strategy) -> Strategy:
+    return replace(made, workload=cast(MatrixWorkload, other.workload), proven=())
+
+
+@_answering.register
+def _(made: FactoredStrategy, other: Strategy) -> Strategy:
+    own: Any = replace(made, workload=cast(KroneckerWorkload, other.workload), limit=other.limit, largest=None)
+    total = float((own.mean_variances() * own.workload.table_sizes()) @ own.workload.weights)
+    return cast(Strategy, replace(own, total=total, limit=min(own.limit, total)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,11 +254,13 @@ class _Together:
 
     # ── Cells: from scratch.
 
-    def informed(self, strategy: PairStrategy) -> Informed | None:
+    def informed(self, strategy: Strategy) -> Informed | None:
         """The batch over its cells, with what is known of these; None where that is too much."""
         workload = strategy.workload
+        if not isinstance(self.batch, CellBatch) or not isinstance(workload, MatrixWorkload):
+            return None
         n = workload.cells
-        if not isinstance(self.batch, CellBatch) or n > MOST_SOLVED:
+        if n > MOST_SOLVED:
             return None
         cells = counted_cells(self.batch, self.among)
         both = stacked([self.known, cells])
@@ -328,12 +345,7 @@ class _Together:
 
     def _with(self, workload: Any, without: Strategy) -> Strategy:
         """The strategy for these weights, as one for those of the plan."""
-        made: Any = optimize(workload, **self.options.of_search())
-        if not isinstance(made, FactoredStrategy):
-            return cast(Strategy, replace(made, workload=without.workload, proven=()))
-        own: Any = replace(made, workload=without.workload, limit=without.limit, largest=None)  # type: ignore[arg-type]
-        total = float((own.mean_variances() * own.workload.table_sizes()) @ own.workload.weights)
-        return cast(Strategy, replace(own, total=total, limit=min(own.limit, total)))
+        return _answering(optimize(workload, **self.options.of_search()), without)
 
     def limit(self, tried: _Tried) -> float:
         """No strategy has a smaller sum of errors together, whatever it measures; 0 where nothing is proven.

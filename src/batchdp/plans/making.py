@@ -18,7 +18,7 @@ from batchdp.errors import BatchDPError, DomainError, PlanError, QueryError
 from batchdp.optimizer import ShapeChoice, optimize
 from batchdp.plans.componentwise import componentwise, limit_over_blocks
 from batchdp.plans.criteria import statements_of
-from batchdp.plans.encoding import CellBatch, Encoding, cells_in, check_of_one_table
+from batchdp.plans.encoding import CellBatch, Encoding, cells_in, check_of_one_table, counted_domain
 from batchdp.plans.file import FORMAT, load_plan
 from batchdp.plans.for_estimates import ForEstimates, can_be_weighed, choose_weights
 from batchdp.plans.given import Earlier, check_alike, known_of, on_top, told
@@ -30,7 +30,7 @@ from batchdp.sql.script import batch_of, is_many, load_text, read_selections
 from batchdp.strategies.pair import PairStrategy
 from batchdp.strategies.shaped import DEFAULT, ShapeLimits
 from batchdp.strategies.strategy import Strategy
-from batchdp.text import Outcome, Progress
+from batchdp.text import LOG, Outcome, Progress, timed
 from batchdp.workloads.encode import checked_orders, tables_of
 from batchdp.workloads.encode.cells import MOST_CELLS
 from batchdp.workloads.encode.demands import Orders
@@ -83,9 +83,9 @@ def plan(
             `SELECT /*+ weight(3) */ …` says the same in SQL.
         max_cells: a batch that tells more classes of records apart than this is split into blocks.
         shape, limits: as in `optimize`.
-        given: releases about the same records, of which only what they measured is looked at. The plan makes the error
-            small that its answers have when they are combined with these, after a release at this budget. It is never
-            worse than the plan without, combined.
+        given: releases about the same records, of which only what they measured is looked at. The plan minimises the
+            error of its answers once they are combined with these, after a release at this budget. It is never worse
+            than the plan without them, combined in the same way.
         for_estimates: weigh tables for answers that will be denoised, by simulations on invented populations at this
             budget. Raw answers get worse, and the plan says by how much.
         for_records: the same for a release from which synthetic records will be drawn; `marginals` is then 2 if left
@@ -107,12 +107,18 @@ def plan(
     )  # fmt: skip
     entry = _cached(text, orders, domain, options) if cache else None
     made = None if entry is None else _remembered(entry, text, orders, domain, options)
-    if made is None:
-        batch = encode(text, orders, domain, options, source=source, progress=progress)
+    if made is not None:
+        LOG.debug("the same batch was planned before: taken from the cache")
+    else:
+        with timed("read the queries"):
+            batch = encode(text, orders, domain, options, source=source, progress=progress)
         made = _made(text, orders, domain, batch, options, known, progress)
         _keep(made, entry)
-    if prove and made.strategy.prove(options.searched):
-        _keep(made, entry)
+    if prove:
+        with timed("looked for a proven limit"):
+            proven = made.strategy.prove(options.searched)
+        if proven:
+            _keep(made, entry)
     return made
 
 
@@ -127,7 +133,7 @@ def _made(
 ) -> Plan:
     """A new plan; one for estimates knows what the raw answers lose against the plan that would be made otherwise."""
     if known:
-        check_alike(known, batch, domain, options)
+        check_alike(known, domain, options)
     if options.for_estimates is None or not can_be_weighed(batch.workload):
         return Plan(text, orders, domain, *_found(batch, domain, options, known, progress))
     plain = replace(options, for_estimates=None)
@@ -157,7 +163,7 @@ def _found(
         return counted, strategy, options
     if progress is not None:
         progress(1.0, "Optimising on top of what is given")
-    found, given = on_top(counted, strategy, known, domain, options)
+    found, given = on_top(counted, strategy, known, counted_domain(counted, domain), options)
     return counted, found, replace(options, given=given)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from functools import singledispatch
 from itertools import pairwise
@@ -173,7 +173,7 @@ class Outlook:
         return explained(self.statements, self.replaced)
 
     def summary(self) -> str:
-        """What the table does not say, in sentences."""
+        """What the table does not say, in sentences: how it is done, and what matters about it."""
         times = f", {self.objective_error / self.lower_bound:.4g} times that" if self.lower_bound > 0 else ""
         lines = [
             f"Method: {self.method}; {self.measurements} measurements {self.over}, which reproduce every query to "
@@ -183,7 +183,23 @@ class Outlook:
             if not self.simulated
             else f"Minimised: the {self.minimised}, {self.objective_error:,.4g} at {self}, simulated to "
             f"{100 * self.simulated:.1g} %. No limit is proven for noise in the shape of the batch.",
+            *filter(None, (self.reason,)),
         ]
+        return "\n".join((*lines, *self._told()))
+
+    def matters(self) -> str:
+        """The same without how it is done, and what sharing gains in one sentence."""
+        gains = [one.gain for one in self.statements if not math.isnan(one.gain)]
+        low, high = (f"{end:.2f}" for end in (min(gains, default=1.0), max(gains, default=1.0)))
+        span = low if low == high else f"{low} to {high}"
+        gained = (
+            f"Standard errors are {span} times smaller than those of every statement by itself; --verbose has each."
+        )
+        return "\n".join((*[gained] * (len(self.statements) > 1), *self._told()))
+
+    def _told(self) -> list[str]:
+        """What is charged and what more accuracy would cost, what was weighed, and what got worse."""
+        lines = []
         if self.charged:
             lines.append(f"At {self}, a ledger charges at most {self.charged}.")
         if math.isfinite(self.advised):
@@ -192,7 +208,7 @@ class Outlook:
             lines.append(f"For ±{self.accuracy:g} at 95 % on every query{parts} you need {enough} (rounded up).")
         estimates = "" if self.for_estimates is None else self.for_estimates.sentence()
         known = [] if self.given is None else self.given.sentences(self.planned)
-        return "\n".join([*lines, *filter(None, (self.reason, estimates, *known, self.warning()))])
+        return [*lines, *filter(None, (estimates, *known, self.warning()))]
 
     @property
     def exact(self) -> Fraction:
@@ -225,9 +241,17 @@ class Outlook:
             "budget there."
         )
 
-    def excerpt(self, *, everything: bool = False) -> tuple[list[ShownTable], int]:
-        """So much of everything as fits on a screen, or everything; and how many tables are not shown at all."""
+    def excerpt(self, *, everything: bool = False, in_parts: bool = True) -> tuple[list[ShownTable], int]:
+        """So much of everything as fits on a screen, or everything; and how many tables are not shown at all.
+
+        Args:
+            everything: show every row of every table.
+            in_parts: show the parts of derived answers too.
+        """
         found = tables_of([row.name for row in self.tables])
+        if not in_parts:
+            parts = {one.name for one in self.statements if one.part_of}
+            found = [kept for one in found if (kept := _without(one, parts)).answers]
         sizes = [len(one.answers) for one in found]
         shown = sizes if everything else excerpt(sizes)
         return [self._shown(one, rows) for one, rows in zip(found, shown, strict=False)], len(sizes) - len(shown)
@@ -309,6 +333,13 @@ def outlook(
         delta=delta,
         charged="" if noise.is_pure and delta is None else describe_charges(budget, delta or USUAL_DELTA),
     )
+
+
+def _without(table: Statement, parts: Collection[str]) -> Statement:
+    """A table without the rows that are parts of derived answers."""
+    whole = table.columns != (QUERY,) and table.name in parts
+    kept = [k for k, label in enumerate(table.labels) if not whole and label not in parts]
+    return replace(table, groups=tuple(table.groups[k] for k in kept), answers=tuple(table.answers[k] for k in kept))
 
 
 def told_over(workload: Any) -> str:

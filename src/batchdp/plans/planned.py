@@ -31,7 +31,7 @@ from batchdp.plans.options import Options
 from batchdp.privacy import Budget, Privacy
 from batchdp.queries.expressions import Asked
 from batchdp.strategies.strategy import Strategy
-from batchdp.text import Live, sanitise
+from batchdp.text import Live, sanitise, shorten
 from batchdp.workloads.encode.demands import Orders
 from batchdp.workloads.matrix import Table, Workload
 
@@ -202,7 +202,7 @@ def settle(
         )
     if not can_be_measured(planned):
         raise PrivacyParameterError(f"a {type(planned).__name__} is neither a plan nor a strategy; see plan, optimize")
-    # Nobody but the caller knows whose privacy is protected: one record a person, unless they say otherwise.
+    # Nobody but the caller knows whose privacy is protected: one record per person, unless they say otherwise.
     return planned, Neighbours(neighbours or "add-remove", 1 if rows_per_unit is None else rows_per_unit), max_rows
 
 
@@ -216,6 +216,16 @@ def _(
         )
     protected = planned.protected
     return planned.strategy, declared_neighbours(protected), protected.privacy.max_rows
+
+
+MOST_CALLED = 300
+"""Characters of the names of several tables, and of what is made of them."""
+
+
+def called(domain: Domain) -> str:
+    """The table; of several, and of what is made of them, each with its cap."""
+    apart = " + ".join(f"{name} (cap {cap:,})" for name, cap in declared_neighbours(domain).tables)
+    return shorten(apart, MOST_CALLED) if apart else domain.table
 
 
 def declared_neighbours(domain: Domain) -> Neighbours:

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from batchdp.domain import Counted, Domain
+from batchdp.domain import Counted
 from batchdp.errors import BatchDPError, LedgerError, ReleaseError, TableError
 from batchdp.ledger import AnyLedger, Ledger, StoredRelease, as_ledger
 from batchdp.linalg.matrix import Dense
@@ -39,7 +39,7 @@ from batchdp.mechanism.reader import Reader
 from batchdp.mechanism.sample import sample
 from batchdp.plans import Plan
 from batchdp.plans.encoding import kinds_of, shown_answers
-from batchdp.plans.planned import settle
+from batchdp.plans.planned import called, settle
 from batchdp.plans.source import Source
 from batchdp.privacy import Budget, Currency, round_down, round_up
 from batchdp.private import CellCounts, Counts
@@ -53,7 +53,7 @@ from batchdp.release.release import Release
 from batchdp.release.said import Said
 from batchdp.release.verify import answers_digest, check_charged, check_release, plan_digest
 from batchdp.strategies.strategy import Strategy
-from batchdp.text import Progress, shorten
+from batchdp.text import Progress
 from batchdp.workloads.encode import AskedTables, Legend
 
 
@@ -240,8 +240,8 @@ def answer(
 ) -> Release:
     """Answer a batch of queries privately.
 
-    Guarantee: ε-differential privacy (or ρ-zCDP) when one privacy unit is added or removed (or replaced), for any
-    data whatever. The ledger is charged before the data is read; a crash may waste budget but gives none away.
+    Guarantee: ε-differential privacy (or ρ-zCDP) when one privacy unit is added or removed (or replaced),
+    whatever the data are. The ledger is charged before the data is read; a crash may waste budget but gives none away.
 
     Args:
         planned: a plan, or a strategy from `optimize` or of your own.
@@ -250,7 +250,7 @@ def answer(
             strategy, the counts in the workload's order: how many records fall in each cell, neither rounded nor
             suppressed before. For a strategy over many columns, the records as whole-number codes: a 2-D array or a
             frame. No value is ever refused, since that would tell about the data: counts are read as numbers where that
-            is possible and as 0 where it is not, and a record with a code that is none is left out.
+            is possible and as 0 where it is not, and a record with an invalid code is left out.
         epsilon: the budget of Laplace noise; with `delta`, of either kind of noise.
         rho: the budget of Gaussian noise.
         delta: with `epsilon`; Gaussian noise then gets what a ledger of (ε, δ) would grant.
@@ -285,16 +285,6 @@ def answer(
         )
 
 
-MOST_CALLED = 300
-"""Characters of the names of several tables, and of what is made of them."""
-
-
-def _called(domain: Domain, whose: Neighbours) -> str:
-    """The table; of several, and of what is made of them, each with its cap."""
-    apart = " + ".join(f"{name} (cap {cap:,})" for name, cap in whose.tables)
-    return shorten(apart, MOST_CALLED) if apart else domain.table
-
-
 def _request(
     planned: Plan | Strategy,
     opened: ExitStack,
@@ -316,7 +306,7 @@ def _request(
             reading(planned.batch, planned, opened, table, progress),
             whose,
             cap,
-            label or _called(planned.domain, whose),
+            label or called(planned.protected),
             asked,
             shown_answers(planned.batch),
             column_names=getattr(strategy.workload, "column_names", None),

@@ -112,12 +112,7 @@ def ask(release: Release, sql: str | os.PathLike[str]) -> FreeAnswers:
     check_release(release)
     text, name = text_of(sql)
     selections = read_selections(text, source.domain, source=name)
-    batch = batch_of(selections)
-    if batch.relations or batch_of(source.selections).relations:
-        raise ReleaseError(
-            "ask: joins, subqueries and persons are relations of their own, and nothing follows from one about "
-            "another: coarse counts of persons are not sums of fine ones; ask for it in a new release"
-        )
+    batch = batch_of(selections, batch_of(source.selections).relations)
     read = follow(release.reader, release.noisy, source, batch.queries)
     known = [all(read.follows[part] for part in parts_of(one.of)) for one in batch.asked]
     missing = tuple(_missing(selections, batch, known))

@@ -63,7 +63,7 @@ class PrivacyCertificate:
     """ε of pure differential privacy, or ρ of zCDP."""
     neighbours: Text
     privacy_unit: Text
-    """Whose privacy: the column with one value a person, or "every row is a person"."""
+    """Whose privacy: the column with one value per person, or "every row is a person"."""
     loss: Real
     """The sum of what all groups lose, rounded up; at most the budget."""
     largest_total: Whole

@@ -32,7 +32,7 @@ DATED = ("dates", "bins", "groupings")
 
 
 def change(old: Release, new: Release, *, confidence: float | None = None) -> pd.DataFrame:
-    """Differences and ratios between the answers of two releases, one row an answer, with intervals. Free.
+    """Differences and ratios between the answers of two releases, one row per answer, with intervals. Free.
 
     Somebody who is in both snapshots loses what both releases lose together: `attrs["charges"]` of the frame says it.
 

@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from batchdp.domain import Counted
+from batchdp.domain import Counted, Domain
 from batchdp.domain.counted import ColumnRule
+from batchdp.domain.relations import as_counted
 from batchdp.errors import QueryError, ReleaseError
 from batchdp.ledger import AnyLedger, Ledger, as_ledger
 from batchdp.linalg.matrix import Dense
@@ -29,8 +30,9 @@ from batchdp.mechanism.prepare import CAPS, MOST_BIAS
 from batchdp.mechanism.reader import CellReader
 from batchdp.mechanism.tables import LatticeReader
 from batchdp.plans.designs import Columns, Design
-from batchdp.plans.encoding import CellBatch
+from batchdp.plans.encoding import CellBatch, counted_domain
 from batchdp.plans.given import FOREIGN, Earlier, Unlike, earlier, other_columns
+from batchdp.plans.planned import called, declared_neighbours
 from batchdp.privacy import Budget, round_up
 from batchdp.queries.expressions import Asked
 from batchdp.queries.query import GROUPED
@@ -38,6 +40,7 @@ from batchdp.queries.views import View
 from batchdp.release.certificate import PrivacyCertificate
 from batchdp.release.release import Release
 from batchdp.release.verify import check_charged, check_release, contradictions
+from batchdp.sql.persons import Relations
 
 MOST_PARTS = 50
 SAME = 1e-9
@@ -52,7 +55,7 @@ def combine(
     """Make one release of several about the same records, with smaller errors: least squares over all measurements.
 
     Guarantee: none is needed. It is computed from what was released. The privacy loss of the parts adds up, and the
-    certificate says so. Intervals hold by the exact law of all noises.
+    certificate says so. Intervals hold by the exact law of all the noise.
 
     Args:
         releases: releases of one snapshot of one table, made by plans with the same unit and caps. A combined release
@@ -151,13 +154,14 @@ def _unlike(one: Release, other: Release) -> Iterator[Unlike]:
     assert one.source is not None
     assert other.source is not None
     here, there = one.source.domain, other.source.domain
+    (table, whose), (its_table, its_whose) = _tables_of(one), _tables_of(other)
     compared = (
         ("snapshot", c.snapshot, d.snapshot, "nothing is combined across snapshots"),
-        ("table", c.table, d.table, FOREIGN),
+        ("table", table, its_table, FOREIGN),
         ("the domain's table", here.table, there.table, FOREIGN),
         ("unit", c.privacy_unit, d.privacy_unit, "they count other persons"),
-        ("the cap on a person's rows", c.neighbours, d.neighbours, "other rows of a person are counted in each"),
-        ("noise", c.noise.name, d.noise.name, "noises of two kinds do not add up in one currency"),
+        ("the cap on a person's rows", whose, its_whose, "other rows of a person are counted in each"),
+        ("noise", c.noise.name, d.noise.name, "two kinds of noise do not add up in one currency"),
     )
     yield from (one for one in compared if one[1] != one[2])
     if c.shape or d.shape:
@@ -165,15 +169,25 @@ def _unlike(one: Release, other: Release) -> Iterator[Unlike]:
     yield from other_columns(here, there)
 
 
+def _tables_of(part: Release) -> tuple[str, str]:
+    """Which tables a certificate names, and whose privacy, without the joins and subqueries that are made of them."""
+    assert part.source is not None
+    own, domain = part.certificate, part.source.domain
+    counted = counted_domain(part.source.batch, domain)
+    return (
+        called(domain) if own.table == called(counted) else own.table,
+        _whose(domain) if own.neighbours == _whose(counted) else own.neighbours,
+    )
+
+
+def _whose(domain: Domain) -> str:
+    return str(declared_neighbours(domain))
+
+
 def _design(part: Release) -> Design:
     """What a release measured of a record; refused unless its answers are those to its own SQL."""
     assert part.source is not None
     found = Design(part.source.batch, part.reader)
-    if isinstance(found.batch, CellBatch) and found.batch.statements.relations:
-        raise ReleaseError(
-            f"release {part.certificate.release_id!r} counts persons, or rows of joined tables; which rows count is "
-            "drawn separately for these, so they neither add up over groups nor combine"
-        )
     if not is_answered(part.reader, found.batch):
         raise ReleaseError(f"release {part.certificate.release_id!r} answers other queries than its SQL; it was edited")
     return found
@@ -355,6 +369,7 @@ def _together(parts: Sequence[Release]) -> PrivacyCertificate:
     digest = hashlib.sha256("\n".join(one.plan_digest for one in all_of).encode()).hexdigest()
     return replace(
         first,
+        **_counted_together(parts),
         release_id=f"combination {named} of {len(parts)} releases",
         budget=round_up(budget),
         loss=round_up(loss),
@@ -363,6 +378,21 @@ def _together(parts: Sequence[Release]) -> PrivacyCertificate:
         plan_digest=digest,
         groups=tuple(group for one in all_of for group in one.groups),
     )
+
+
+def _counted_together(parts: Sequence[Release]) -> dict[str, Any]:
+    """The tables of all parts and whose privacy that is, with every join and subquery of any of them once."""
+    first, known = parts[0], Relations()
+    for part in parts:
+        batch = None if part.source is None else part.source.batch
+        for one in batch.statements.relations if isinstance(batch, CellBatch) else ():
+            known.keep(one)
+    if not known.found or first.source is None:
+        return {}
+    table, _ = _tables_of(first)
+    domain = as_counted(first.source.domain, known.found)
+    labelled = table != called(first.source.domain)
+    return {"table": table if labelled else called(domain), "neighbours": _whose(domain)}
 
 
 def _counted(parts: Sequence[Release]) -> Counted | None:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from batchdp.engines import Source
 
 FRAMES = ("pandas", "polars", "pyarrow")
-REMEDY = "give one whole-number code a column, from 0 to the column's size less 1"
+REMEDY = "give one whole-number code per column, from 0 to the column's size less 1"
 
 
 @dataclass(frozen=True, eq=False)
@@ -368,7 +368,7 @@ def given_records(
     if batch.cells > MOST_COUNTED:
         raise TableError(
             f"the table has the counts of {batch.cells:.3g} cells, too many to hold; give records: a 2-D array or a "
-            "frame with one whole-number code a column"
+            "frame with one whole-number code per column"
         )
     read = counts_of(table, batch.cells)
 

@@ -75,7 +75,7 @@ def discover(
     """Find a domain privately: the values, bounds and cap that the table has.
 
     Guarantee: (ε, δ)-differential privacy, ε alone without delta, when one privacy unit is added or removed (or
-    replaced), for any data whatever. The ledger is charged once, before any record is read.
+    replaced), whatever the data are. The ledger is charged once, before any record is read.
 
     Args:
         table: as in `answer`.

@@ -48,9 +48,10 @@ class Estimate:
 
     def __str__(self) -> str:
         return (
-            f"{self.measurements:,} measurements in {self.components:,} components, {self.answers:,} answers; about "
-            f"{self.memory / 1e9:.1f} GB of memory, {self.stored / 1e6:,.0f} MB beside the ledger, "
-            f"{self.exported / 1e6:,.0f} MB as Parquet, {self.seconds:,.0f} s to draw the noise"
+            f"{self.measurements:,} measurements in {self.components:,} component{'s' * (self.components != 1)}, "
+            f"{self.answers:,} answers; about {self.memory / 1e9:.1f} GB of memory, "
+            f"{self.stored / 1e6:,.0f} MB beside the ledger, {self.exported / 1e6:,.0f} MB as Parquet, "
+            f"{self.seconds:,.0f} s to draw the noise"
         )
 
 

@@ -1,4 +1,4 @@
-"""Released tables as files, one a table: Parquet or CSV, in a folder that appears whole or not at all."""
+"""Released tables as files, one per table: Parquet or CSV, in a folder that appears whole or not at all."""
 
 from __future__ import annotations
 

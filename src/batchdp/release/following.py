@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from batchdp.domain import Domain
+from batchdp.domain import Database, Domain
+from batchdp.domain.relations import as_counted
 from batchdp.errors import QueryError, ReleaseError
 from batchdp.linalg.matrix import Dense, Indices, dense, plain
 from batchdp.mechanism.law import NoiseLaw
@@ -27,6 +28,7 @@ from batchdp.mechanism.residual.tables import TableReader
 from batchdp.plans.encoding import cells_in
 from batchdp.plans.source import Source
 from batchdp.queries.query import Query
+from batchdp.sql.script import batch_of
 from batchdp.workloads.encode import TableBatch
 from batchdp.workloads.encode.atoms import AmountAtoms, Atoms, LineAtoms, ListedAtoms, parts_of, split_by
 from batchdp.workloads.encode.cells import MOST_CELLS
@@ -58,39 +60,46 @@ class Read:
     """Of these rows."""
 
 
-@singledispatch
 def follow(reader: Any, noisy: Any, source: Source, queries: Sequence[Query]) -> Read:
-    """What of some queries follows from noisy measurements, by the kind of their reader."""
+    """What of some queries follows from noisy measurements; nothing about joins and persons that were not counted."""
+    counted = as_counted(source.domain, batch_of(source.selections).relations)
+    tables = {"", *(counted.tables if isinstance(counted, Database) else {counted.table: counted})}
+    there = [q for q, query in enumerate(queries) if query.table in tables]
+    read = _follow(reader, noisy, source, [queries[q] for q in there])
+    follows, values = np.zeros(len(queries), dtype=bool), np.zeros(len(queries))
+    follows[there], values[there] = read.follows, read.values
+    placed = sparse.csr_array((np.ones(len(there)), (there, range(len(there)))), (len(queries), len(there)))
+    rows = sparse.csr_array(placed @ read.rows)
+    return Read(tuple(follows.tolist()), values, rows, reader.law(rows))
+
+
+@singledispatch
+def _follow(reader: Any, noisy: Any, source: Source, queries: Sequence[Query]) -> Read:
     raise ReleaseError(f"nothing more can be asked of answers that a {type(reader).__name__} has read; ask the release")
 
 
 # ── cells ──
 
 
-@follow.register
+@_follow.register
 def _(reader: CellReader, noisy: Any, source: Source, queries: Sequence[Query]) -> Read:
     batch: Any = source.cells() if source.blocks is not None else None
-    old = _old_queries(source)
+    asked = batch_of(source.selections)
+    old, domain = asked.queries, as_counted(source.domain, asked.relations)
     if tuple(one.name for one in old) != reader.names:
         raise ReleaseError("release: its queries are not those of its SQL; it was edited")
     if batch is not None and not _same(batch.workload.matrix, reader.workload):
         raise ReleaseError("release: its cells are not those of its SQL and its domain; it was edited")
     try:
-        kinds = _kinds([*old, *queries], source.domain)
+        kinds = _kinds([*old, *queries], domain)
     except QueryError:
         kinds = None  # a query that tells too many records apart
     groups = [range(len(queries))] if kinds is not None else [range(q, q + 1) for q in range(len(queries))]
-    found = [_follow_cells(reader, batch, old, [queries[q] for q in own], source.domain, kinds) for own in groups]
+    found = [_follow_cells(reader, batch, old, [queries[q] for q in own], domain, kinds) for own in groups]
     C = np.concatenate([weights for weights, _ in found])
     rows = sparse.csr_array(sparse.csr_array(C) * reader.noise_law.scale)
     law = reader.law(rows)
     return Read(tuple(ok for _, own in found for ok in own), C @ reader.in_records(noisy), rows, law)
-
-
-def _old_queries(source: Source) -> tuple[Query, ...]:
-    from batchdp.sql.script import batch_of
-
-    return batch_of(source.selections).queries
 
 
 def _same(found: Any, kept: sparse.csr_array) -> bool:
@@ -202,8 +211,8 @@ def _between(column: Dense, known: Dense, L: Dense, ends: Sequence[tuple[int, in
 # ── tables ──
 
 
-@follow.register(TableReader)
-@follow.register(WeightedReader)
+@_follow.register(TableReader)
+@_follow.register(WeightedReader)
 def _(reader: Any, noisy: Any, source: Source, queries: Sequence[Query]) -> Read:
     batch = source.tables()
     if not reader.workload.structure.asks_as(batch.workload.structure):

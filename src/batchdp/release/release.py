@@ -323,7 +323,7 @@ class Release(Live):
         return [Rows(self, view) for view in self.views]
 
     def find(self, *columns: str | int, name: str | None = None) -> int:
-        """The number of the table with these group columns, or this name; refused if it is none, or one of several."""
+        """The number of the table with these group columns, or this name; refused if there is none, or several."""
         word = columns[0] if len(columns) == 1 else None
         if name is None and isinstance(word, str) and (word,) not in self._by_headings and word in self._by_name:
             columns, name = (), word
@@ -461,13 +461,13 @@ class Release(Live):
     def records(
         self, n: int | None = None, seed: int = 0, *, table: str | None = None, progress: Progress | None = None
     ) -> pd.DataFrame:
-        """Synthetic records: nobody's, with tables close to the denoised ones; from the release and seed alone."""
+        """Synthetic records, nobody's, with tables close to the denoised ones; from the release and seed alone."""
         from batchdp.release.records.records import draw_records
 
         return draw_records(self, n, seed, table=table, progress=progress).to_frame()
 
     def plot(self, *, axes: Axes | None = None) -> Figure:
-        """Every answer with its interval, on matplotlib axes of one's own if given; of very many the first ones."""
+        """Every answer with its interval, on matplotlib axes of your own if given; of very many, the first ones."""
         return draw(self, axes=axes)
 
     def save(self, path: str | os.PathLike[str]) -> None:

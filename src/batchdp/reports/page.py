@@ -181,7 +181,7 @@ def _facts(release: Release, tables: Tables, ledger: Ledger | None) -> list[tupl
         *_typical(release, tables),
     ]
     if len(release.tables) > 1:
-        facts.insert(1, ("Tables", f"{len(release.tables):,}", "one a statement or set of columns"))
+        facts.insert(1, ("Tables", f"{len(release.tables):,}", "one per statement or set of columns"))
     return facts + budget_left(ledger)
 
 

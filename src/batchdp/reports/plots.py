@@ -66,7 +66,7 @@ def plain(axes: Axes) -> None:
 
 
 def label_rows(axes: Axes, labels: Sequence[str]) -> None:
-    """One label a row, from the top; dollar signs stay dollar signs."""
+    """One label per row, from the top; dollar signs stay dollar signs."""
     axes.set_yticks(range(len(labels)), [shortened(label) for label in labels], parse_math=False)
     axes.set_ylim(len(labels) - 0.4, -0.6)
 
@@ -158,7 +158,7 @@ APART = 0.05
 
 
 def plot_curves(curves: Sequence[Curve], *, axes: Axes | None = None) -> Figure:
-    """One line a guarantee, named at its end; the last one, of all together, in blue."""
+    """One line per guarantee, named at its end; the last one, of all together, in blue."""
     deltas, names, epsilons = DELTAS, [one.name for one in curves], [one.epsilons for one in curves]
     if axes is None:
         axes = figure(9, max(4.0, 0.26 * len(names))).subplots()
@@ -203,7 +203,7 @@ def _apart(heights: Sequence[float]) -> list[float]:
 
 @singledispatch
 def draw(value: Any, *, axes: Any = None) -> Figure:
-    """A value as a figure, on matplotlib axes of one's own if given; each kind is registered."""
+    """A value as a figure, on matplotlib axes of your own if given; each kind is registered."""
     raise NotImplementedError(f"a {type(value).__name__} cannot be drawn")
 
 
@@ -244,8 +244,8 @@ MOST_NAMED = 60
 
 @draw.register
 def plot_release(release: Release, *, axes: Axes | None = None) -> Figure:
-    """Answers with intervals: a panel a table, or on axes of one's own if given; of a single short table, and on one's
-    own axes, as they come, also with the intervals around 0, where they show."""
+    """Answers with intervals: a panel per table, or on axes of your own if given; of a single short table, and on
+    your own axes, as they come, also with the intervals around 0, where they show."""
     if axes is None:
         sizes = [table.queries for table in release.layout.tables(together=True)]
         if len(sizes) > 1 or MOST_NAMED < sizes[0] <= MOST_IN_PANELS:
@@ -372,7 +372,7 @@ MOST_PIXELS = 400
 
 @draw.register
 def plot_strategy(strategy: PairStrategy, *, axes: Sequence[Axes] | None = None) -> Figure:
-    """Heat maps of L and B, on two axes of one's own if given; large matrices are drawn by their largest entries."""
+    """Heat maps of L and B, on two axes of your own if given; large matrices are drawn by their largest entries."""
     if axes is None:
         sheet = figure(9, 4)
         if strategy.method:

@@ -42,7 +42,7 @@ def report_records(records: Records, path: str | os.PathLike[str]) -> Path:
             "counted": ("Counted", counted_section(records.release.notes)),
         },
         [],
-        kicker="Synthetic records: nobody's, and no data",
+        kicker="Synthetic records: nobody's, and not data",
         title=f"{len(records):,} synthetic records about {certificate.table}",
         lead=records.summary,
         facts=[

@@ -60,7 +60,7 @@ MEANINGS = {
     "privacy": ("Kind of privacy", "pure: ε and Laplace noise; zcdp: ρ and Gaussian noise"),
     "budget": ("Budget", "ε or ρ that was charged"),
     "neighbours": ("Neighbours", "what two tables that must not be told apart differ by"),
-    "privacy_unit": ("Privacy unit", "whose privacy: the column with one value a unit, or what is said instead"),
+    "privacy_unit": ("Privacy unit", "whose privacy: the column with one value per unit, or what is said instead"),
     "shape": ("Shape of the noise", "measurements that share a body, the hull of ± their columns, and its share of ε"),
     "distribution": ("Noise", "the distribution that it was drawn from, discrete or rounded to whole numbers"),
     "loss": ("Privacy loss", "what all groups of measurements lose together; at most the budget"),

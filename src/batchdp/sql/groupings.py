@@ -60,7 +60,7 @@ class Grouping:
         return sum(prod(key.size for key in self.keys if key.name in one) for one in self.sets)
 
     def rows(self) -> Iterator[tuple[tuple[Key, Group | None], ...]]:
-        """One group a key, in the declared order; None for keys that a row is not grouped by."""
+        """One group per key, in the declared order; None for keys that a row is not grouped by."""
         for one in self.sets:
             yield from product(
                 *([(key, g) for g in key.groups] if key.name in one else [(key, None)] for key in self.keys)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,9 +16,11 @@ if TYPE_CHECKING:
 class Relations:
     """What statements count that is no declared table: each once, under a name of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: Iterable[Relation] = ()) -> None:
         self._found: list[Relation] = []
         self._placed: dict[tuple[int, Person], dict[tuple[Group, ...], tuple[Persons, int]]] = {}
+        for one in known:
+            self.keep(one)
 
     @property
     def found(self) -> tuple[Relation, ...]:
@@ -27,7 +30,7 @@ class Relations:
     def table(self, selected: Selection) -> str:
         """What the queries of a statement call its relation; nothing where a domain has but one table."""
         own = selected.relation
-        return selected.table if isinstance(own, DeclaredTable) else self._kept(own).name
+        return selected.table if isinstance(own, DeclaredTable) else self.keep(own).name
 
     def persons(self, selected: Selection, person: Person, groups: list[Group]) -> tuple[Persons, int]:
         """The relation with a row for every person in these groups, and their number in it."""
@@ -47,12 +50,12 @@ class Relations:
         for keys, rows in sets.items():
             amounts = tuple(restricted(adds, list(groups), selected.where) for groups in rows)
             called = f"persons of {selected.relation.name}" + (f" by {', '.join(keys)}" if keys else "")
-            relation = self._kept(persons(selected.relation, amounts, called))
+            relation = self.keep(persons(selected.relation, amounts, called))
             assert isinstance(relation, Persons)
             found |= {groups: (relation, number) for number, groups in enumerate(rows)}
         return found
 
-    def _kept(self, relation: Relation) -> Relation:
+    def keep(self, relation: Relation) -> Relation:
         """The relation, or the same one that is there already; two that differ have names that do."""
         known = next((one for one in self._found if one == relation), None)
         if known is not None:

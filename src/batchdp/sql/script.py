@@ -341,8 +341,13 @@ def read_selections(sql: str, domain: Domain, *, source: str = "queries") -> tup
     return tuple(found)
 
 
-def batch_of(selections: Sequence[Selection]) -> Batch:
-    """The queries that are asked, the parts of derived answers that are not among them, and all answers in order."""
+def batch_of(selections: Sequence[Selection], known: Sequence[Relation] = ()) -> Batch:
+    """The queries that are asked, the parts of derived answers that are not among them, and all answers in order.
+
+    Args:
+        selections: the statements.
+        known: relations that have their names already, which come first.
+    """
     from batchdp.sql.groupings import MOST_QUERIES, too_many
     from batchdp.sql.selections import Parts
 
@@ -351,7 +356,7 @@ def batch_of(selections: Sequence[Selection]) -> Batch:
         size += selected.size
         if size > MOST_QUERIES:
             raise too_many(selected.statement, size)
-    parts, refusals = Parts(), Refusals()
+    parts, refusals = Parts(known), Refusals()
     for selected in selections:
         for item in selected.counted:
             with refusals.taking():

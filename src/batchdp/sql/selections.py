@@ -48,12 +48,12 @@ BELOW = "below"
 class Parts:
     """Queries that are found so far, by what records add to them."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: Sequence[Relation] = ()) -> None:
         self._queries: list[Query] = []
         self._places: dict[tuple[str, Amount], int] = {}
         self._names: set[str] = set()
         self._plain: dict[str, int] = {}
-        self._relations = Relations()
+        self._relations = Relations(known)
 
     def _query(self, selected: Selection, name: str, adds: Amount, groups: list[Group], own: Item) -> Query:
         """What rows add to one group of an item; of persons, the rows of a relation that has one for each."""

@@ -251,7 +251,7 @@ def _find(statement: Statement, sides: list[Side], node: Node) -> Node | None:
 
 
 def _of_persons(statement: Statement, node: Node, domain: Domain) -> Side:
-    """A subquery that is grouped by the unit: one row a person."""
+    """A subquery that is grouped by the unit: one row per person."""
     select = node.this
     held = {part for part, value in select.args.items() if value not in (None, [], False)}
     if extra := held - {"expressions", "from_", "joins", "where", "group"}:

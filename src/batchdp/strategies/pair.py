@@ -146,8 +146,8 @@ class PairStrategy(Strategy, Shown):
 
     Args:
         workload: the batch W that is answered.
-        measurement: L, one measurement a row and one cell a column; dense, sparse or a product of two.
-        reconstruction: B, one query a row and one measurement a column; dense, sparse or a product of two.
+        measurement: L, one measurement per row and one cell per column; dense, sparse or a product of two.
+        reconstruction: B, one query per row and one measurement per column; dense, sparse or a product of two.
         method: the family that found it, for people to read.
         privacy: "pure" or "zcdp".
         rounds: how many rounds the search took.
@@ -385,7 +385,7 @@ class PairStrategy(Strategy, Shown):
         return self.shape.relative_spread(plain(self.reconstruction), self.workload.weights)
 
     def plot(self, *, axes: Sequence[Axes] | None = None) -> Figure:
-        """L and B as heat maps, on two matplotlib axes of one's own if given."""
+        """L and B as heat maps, on two matplotlib axes of your own if given."""
         return draw(self, axes=axes)
 
     @cached_property

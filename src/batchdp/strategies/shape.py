@@ -34,7 +34,7 @@ WRITTEN = re.compile(r"[0-9]{1,18}(/[1-9][0-9]{0,17})?")
 ROUNDING = 1e-9
 """Of weights that add up to 1, in floats."""
 MOST_JOINT = 100_000
-"""Sums of columns, one a block, that a body is made of at the most."""
+"""Sums of columns, one per block, that a body is made of at the most."""
 CLOSE, MOST_ROUNDS = 1e-2, 300
 """How far the farthest column may be outside of an ellipsoid, squared and relative: it is a proposal and no more."""
 LOOKED, OFF = 16, 1e-4
@@ -54,17 +54,17 @@ class ShapeLimits:
     """Limits of `shape="any"`; a batch beyond them is answered by the best pair."""
 
     rank: int = 16
-    """At most so many measurements share one body. With each more, a draw takes two or three times as long."""
+    """The most measurements that may share one body. Each further one makes a draw take two or three times as long."""
     groups: int = 3
-    """At most so many bodies share the measurements of one block."""
+    """The most bodies among which the measurements of one block may be divided."""
     columns: int = 5000
-    """A body is built from at most so many different columns of what is measured."""
+    """The most different columns of what is measured that a body may be built from."""
     seconds: float = 60.0
     """How many seconds one draw of all noise may take, as the plan estimates it."""
     directions: int = 4096
     """How many directions of the body are sampled for its error, which is then known to one over their root."""
     clearly: float = 3.0
-    """A shape is taken if it is better than the best pair by so many standard errors of its simulated error."""
+    """A shape is taken if it is better than the best pair by this many standard errors of its simulated error."""
 
     def __post_init__(self) -> None:
         checked: dict[str, int | float] = {
@@ -87,7 +87,7 @@ def joint_columns(by_block: Sequence[NDArray[Any]], meetings: Iterable[Iterable[
     can meet in it. Numbers are added as they are: whole numbers of any size stay exact.
 
     Args:
-        by_block: for every block its columns, one measurement a row.
+        by_block: for every block its columns, one measurement per row.
         meetings: sets of blocks that one record can have a cell in at once.
     """
     own = [_distinct(columns) for columns in by_block]
@@ -153,7 +153,7 @@ class Group:
 
     Args:
         share: of ε.
-        points: of the boundary of K, one a row and one measurement a column, in the measurements' units.
+        points: of the boundary of K, one per row and one measurement per column, in the measurements' units.
         weights: of the points, 1 in all.
     """
 

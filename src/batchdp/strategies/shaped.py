@@ -221,10 +221,14 @@ def _multiples(reduction: Reduction) -> Dense:
 def _check(reduction: Reduction, limits: ShapeLimits) -> None:
     k = reduction.rank
     if k > limits.rank * limits.groups:
-        raise StrategyError(f"rank {k} is above {limits.groups} groups of {limits.rank}; raise the limits, or ask less")
+        raise StrategyError(
+            f"rank {k} is above {limits.groups} groups of {limits.rank}; raise the limits, or ask for less"
+        )
     columns = len(_multiples(reduction))
     if columns > limits.columns:
-        raise StrategyError(f"{columns} different columns are more than {limits.columns}; raise the limit, or ask less")
+        raise StrategyError(
+            f"{columns} different columns are more than {limits.columns}; raise the limit, or ask for less"
+        )
 
 
 @one_thread

@@ -28,7 +28,7 @@ MOST_VALUES = 1_000_000
 """Of a column, and of columns that one factor looks at together."""
 
 Term = Sequence[ArrayLike | None] | Mapping[int | tuple[int, ...], ArrayLike]
-"""A table: one factor or None a column; or factors by the column, or by the columns, that each looks at."""
+"""A table: one factor or None per column; or factors by the column, or by the columns, that each looks at."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +79,7 @@ class KroneckerWorkload(Workload):
         columns: the axes of all tables, one table after the other, each table's in the order of their first columns.
         chosen: for each entry of `columns`, the number of its factor.
         weights: how much the squared error of each of a table's queries counts when a strategy is chosen.
-        names: one distinct name a table; made from the columns' names if left out.
+        names: one distinct name per table; made from the columns' names if left out.
         column_names: what the columns are called; a1, a2, … if left out.
         joint: sets of columns, each in ascending order, that factors look at together; joint[j] is axis len(sizes) + j.
     """
@@ -153,7 +153,7 @@ class KroneckerWorkload(Workload):
         return prod(self.sizes)
 
     def _products(self, values: Dense) -> Dense:
-        """For every table the product of one value a column that it looks at."""
+        """For every table the product of one value per column that it looks at."""
         found = np.ones(len(self.starts) - 1)
         lengths = np.diff(self.starts)
         for place in range(int(lengths.max(initial=0))):
@@ -304,7 +304,7 @@ def column_sizes(name: str, sizes: Iterable[int]) -> tuple[int, ...]:
     try:
         shape = tuple(errors.check_whole(f"{name}[{i}]", n, 1, WorkloadError) for i, n in enumerate(sizes))
     except TypeError as error:
-        raise WorkloadError(f"{name}={sizes!r} is not a list of sizes, one a column") from error
+        raise WorkloadError(f"{name}={sizes!r} is not a list of sizes, one per column") from error
     if not shape:
         raise WorkloadError(f"{name} is empty; give at least one column's number of values")
     if max(shape) > MOST_VALUES:
@@ -330,7 +330,7 @@ def products(
             their values, the last column fastest, a million at most. A table's queries are all combinations of its
             factors' rows, those of the first column slowest. A table that is asked twice is answered twice, and its
             error counts twice.
-        names: one distinct name a table, by which its answers are found.
+        names: one distinct name per table, by which its answers are found.
         weights: how much the squared error of each of a table's queries counts; 1 if left out.
 
     Returns: a `MatrixWorkload` with names and the factors beside it where that fits; else a `KroneckerWorkload`.
@@ -348,9 +348,9 @@ def in_factors(
     try:
         listed = [term if isinstance(term, Mapping) else list(term) for term in terms]
     except TypeError as error:
-        raise WorkloadError("terms must be a list of tables, each a list with a factor or None a column") from error
+        raise WorkloadError("terms must be a list of tables, each a list with a factor or None per column") from error
     if not listed:
-        raise WorkloadError("terms is empty; give at least one table, a factor or None a column")
+        raise WorkloadError("terms is empty; give at least one table, a factor or None per column")
     tables = [found.table(t, term) for t, term in enumerate(listed)]
     first = [own[0] for own in found.axes]
     # Joint axes are numbered as they are met: columns first.
@@ -470,7 +470,7 @@ def _table_names(names: Iterable[str] | None, tables: list[list[int]]) -> tuple[
     if names is not None:
         given = tuple(map(str, names))
         if len(given) != len(tables):
-            raise WorkloadError(f"names has {len(given)} entries for {len(tables)} tables; give one a table")
+            raise WorkloadError(f"names has {len(given)} entries for {len(tables)} tables; give one per table")
         if len(set(given)) < len(given):
             twice = next(name for name in given if given.count(name) > 1)
             raise WorkloadError(f"names has {twice!r} more than once; give every table a name of its own")

@@ -37,9 +37,9 @@ class Pair:
     """L and B with B L = R, the columns of L of norm at most 1: what every search here returns."""
 
     measure: Plain
-    """L, one measurement a row and one class of cells a column."""
+    """L, one measurement per row and one class of cells per column."""
     reconstruct: Dense
-    """B, one row of R a row and one measurement a column."""
+    """B, one row of R per row and one measurement per column."""
     outcome: Outcome = Outcome.CLOSED_FORM
     rounds: int = 0
 
@@ -145,10 +145,10 @@ class MatrixWorkload(Workload, Shown):
     A pandas frame keeps its labels, of its index as names and of its columns as cell names.
 
     Args:
-        matrix: W, one query a row and one cell a column: any array-like or scipy.sparse matrix of finite
+        matrix: W, one query per row and one cell per column: any array-like or scipy.sparse matrix of finite
             real numbers, or a `Product` whose right factor says which column each cell has. It is copied and cannot be
             written to afterwards.
-        names: one distinct name a query; "q1", "q2", … if left out.
+        names: one distinct name per query; "q1", "q2", … if left out.
         weights: how much each query's squared error counts when a strategy is chosen; 1 each if left out.
         blocks: how many cells each block has, left to right. A record falls into at most one cell of every block;
             there is one block with all cells if left out.
@@ -275,12 +275,12 @@ class MatrixWorkload(Workload, Shown):
         )
 
     def largest_by_block(self, values: NDArray[Any]) -> NDArray[Any]:
-        """The largest of one value a cell in every block: a record has at most one of them."""
+        """The largest of one value per cell in every block: a record has at most one of them."""
         starts = np.cumsum((0, *self.blocks[:-1]))
         return np.asarray(np.maximum.reduceat(values, starts))
 
     def most_together(self, by_block: Sequence[int]) -> int:
-        """The largest sum of one whole number a block over the blocks that a record can have a cell in, exactly."""
+        """The largest sum of one whole number per block over the blocks that a record can have a cell in, exactly."""
         return max(sum(int(by_block[block]) for block in met) for met in self.meetings)
 
     def met_parts(self) -> list[list[int]]:
@@ -369,7 +369,7 @@ def _checked_product(matrix: Product) -> Product:
     if isinstance(matrix.left, Product) or isinstance(matrix.right, Product):
         raise WorkloadError("workload is a product of more than two matrices; multiply the first ones out")
     if matrix.cell_map is None or not np.all(matrix.cell_map.factors == 1):
-        raise WorkloadError("workload is a product whose right factor does not choose one column a cell")
+        raise WorkloadError("workload is a product whose right factor does not choose one column per cell")
     left, right = _checked_matrix(matrix.left), matrix.right
     if right.shape[0] != left.shape[1] or right.shape[1] == 0:
         raise WorkloadError(f"workload is a product of {left.shape} and {right.shape}, which do not fit")
@@ -383,7 +383,7 @@ def _checked_product(matrix: Product) -> Product:
 
 def _sparse(matrix: Any) -> Plain:
     if matrix.ndim != 2:
-        raise WorkloadError(f"workload has {matrix.ndim} dimension(s); it must be a matrix, one query a row")
+        raise WorkloadError(f"workload has {matrix.ndim} dimension(s); it must be a matrix, one query per row")
     entries: Any = matrix if matrix.format == "csr" else sparse.coo_array(matrix)
     _check_kind(entries.dtype, entries.data)
     # Floats first: small integers would overflow where duplicates are summed.
@@ -411,7 +411,7 @@ def _array(matrix: Any) -> Dense:
     _check_kind(given.dtype, given)
     if given.ndim != 2:
         raise WorkloadError(
-            f"workload has {given.ndim} dimension(s); it must be a matrix, one query a row: "
+            f"workload has {given.ndim} dimension(s); it must be a matrix, one query per row: "
             "wrap a single query in another pair of brackets"
         )
     with np.errstate(over="ignore"):  # wider floats become infinite, which is refused
@@ -442,14 +442,14 @@ def _checked_names(names: Iterable[str] | None, count: int, what: str = "query")
     if names is None:
         return tuple(f"q{i}" for i in range(1, count + 1))
     if isinstance(names, str):
-        raise WorkloadError(f"names={names!r} is one text; give a list with one name a {what}")
+        raise WorkloadError(f"names={names!r} is one text; give a list with one name per {what}")
     try:
         checked = tuple(names)
     except TypeError as error:
-        raise WorkloadError(f"names={names!r} is not a list; give one name a {what}") from error
+        raise WorkloadError(f"names={names!r} is not a list; give one name per {what}") from error
     if len(checked) != count:
         many = "queries" if what == "query" else f"{what}s"
-        raise WorkloadError(f"names has {len(checked)} entries for {count} {many}; give one name a {what}")
+        raise WorkloadError(f"names has {len(checked)} entries for {count} {many}; give one name per {what}")
     seen: set[str] = set()
     for name in checked:
         if not isinstance(name, str) or not name.strip():
@@ -467,9 +467,9 @@ def checked_weights(weights: ArrayLike, count: int, what: str) -> Dense:
             raise TypeError("complex numbers")
         checked = np.array(weights, dtype=np.float64)
     except (ValueError, TypeError) as error:
-        raise WorkloadError(f"weights are not numbers: {weights!r} ({error}); give one number a {what}") from error
+        raise WorkloadError(f"weights are not numbers: {weights!r} ({error}); give one number per {what}") from error
     if checked.shape != (count,):
-        raise WorkloadError(f"weights has shape {checked.shape}, not ({count},); give one number a {what}")
+        raise WorkloadError(f"weights has shape {checked.shape}, not ({count},); give one number per {what}")
     if not np.all((checked >= SMALLEST) & (checked <= LARGEST)):
         raise WorkloadError(f"weights must be finite and above 0; leave out a {what} that does not matter")
     checked.flags.writeable = False

@@ -63,10 +63,12 @@ def checked_ends(ends: Iterable[tuple[int, int, int]], blocks: tuple[int, ...]) 
 
 
 def checked_records(records: ArrayLike, blocks: Sequence[int]) -> NDArray[np.int32]:
-    """One row a kind of record and one cell, or −1, a block; refused unless every cell has a kind."""
+    """One row per kind of record and one cell, or −1, per block; refused unless every cell has a kind."""
     given = np.asarray(records)
     if given.ndim != 2 or given.shape[1] != len(blocks) or given.dtype.kind not in "iu":
-        raise WorkloadError(f"records are not whole numbers, one row a kind of record and {len(blocks)} cells in each")
+        raise WorkloadError(
+            f"records are not whole numbers, one row per kind of record and {len(blocks)} cells in each"
+        )
     for block, size in enumerate(blocks):
         seen = np.unique(given[:, block])
         if not np.array_equal(seen[seen != -1], np.arange(size)):
@@ -89,7 +91,7 @@ def cells_of_records(records: NDArray[np.int32], blocks: Sequence[int]) -> spars
 
 
 def by_kind(measure: Any, kinds: sparse.csc_array) -> Iterator[Any]:
-    """What a record of every kind changes of some measurements, one column a kind, some kinds at a time."""
+    """What a record of every kind changes of some measurements, one column per kind, some kinds at a time."""
     step = max(1, BLOCK_ENTRIES // max(1, measure.shape[0]))
     for start in range(0, kinds.shape[1], step):
         yield measure @ kinds[:, start : start + step]

@@ -5,7 +5,7 @@ rows as W has rank. Two equal columns can share one column of L, opposite ones s
 column that is c times another (|c| ≤ 1) takes c times the other's: its norm is no larger, so the sensitivity
 stays. Cells that no query touches need no measurement at all. What is found for R is lifted back exactly.
 
-W is read a few times from end to end and never made dense; what is kept has the size of U, R and one number a cell.
+W is read a few times from end to end and never made dense; what is kept has the size of U, R and one number per cell.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ MOST_ENTRIES = 20_000_000
 class Reduction:
     """An equivalent smaller problem R, and the way back.
 
-    √weights · W = U R M, where M has one entry a column: class j of `classes` with factor `scales[j]`.
+    √weights · W = U R M, where M has one entry per column: class j of `classes` with factor `scales[j]`.
     """
 
     workload: MatrixWorkload
     reduced: Dense
-    """R: rank of W rows, one column a class of parallel columns."""
+    """R: rank of W rows, one column per class of parallel columns."""
     rows: Plain
-    """U: orthonormal columns, one row a query."""
+    """U: orthonormal columns, one row per query."""
     classes: Indices
     """For each distinct cell (each column of the left factor where W is a product) the column of R it stands for."""
     scales: Dense

@@ -165,7 +165,7 @@ class Body:
     def __post_init__(self) -> None:
         given = whole_matrix(self.vertices)
         if given is None or not given.size:
-            raise LatticeError("vertices must be a matrix of whole numbers, one column a vertex")
+            raise LatticeError("vertices must be a matrix of whole numbers, one column per vertex")
         if len(given) > MOST_RANK:
             raise LatticeError(f"vertices of {len(given)} rows: no body of rank above {MOST_RANK} can be drawn from")
         if any(abs(x) >> MOST_BITS for row in given.tolist() for x in row):

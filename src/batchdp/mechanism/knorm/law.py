@@ -69,13 +69,13 @@ class ShapedLaw(NoiseLaw):
         return np.concatenate(found) * self.scale
 
     def simulate(self, rng: np.random.Generator, block: int) -> Iterator[Dense]:
-        """Simulated noise of all groups at ε = 1, one draw a column, so many at a time."""
+        """Simulated noise of all groups at ε = 1, one draw per column, so many at a time."""
         z = np.hstack([noise_of(group, SIMULATIONS, rng) for group in self.shape.groups])
         return (z[start : start + block].T for start in range(0, SIMULATIONS, block))
 
 
 def noise_of(group: Group, count: int, rng: np.random.Generator) -> Dense:
-    """Simulated noise of a group at ε = 1, one draw a row: for what is asked of its law, never for a release."""
+    """Simulated noise of a group at ε = 1, one draw per row: for what is asked of its law, never for a release."""
     signs = rng.choice((-1.0, 1.0), count)
     sizes = signs * rng.gamma(group.rank, size=count) / float(group.share)
     return np.asarray(sizes[:, None] * group.points[_resampled(group, count, rng)])

@@ -44,7 +44,7 @@ def tree_levels(cells: int, branching: int) -> list[Indices]:
 
 
 def tree(cells: int, levels: list[Indices]) -> sparse.csr_array:
-    """L: one row a node, 1 for every cell below it."""
+    """L: one row per node, 1 for every cell below it."""
     above = np.concatenate([[0], np.cumsum([len(starts) for starts in levels])])
     nodes = [np.searchsorted(starts, np.arange(cells), side="right") - 1 for starts in levels]
     rows = np.concatenate([first + node for first, node in zip(above, nodes, strict=False)])

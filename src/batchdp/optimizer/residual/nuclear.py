@@ -22,7 +22,7 @@ from batchdp.strategies.account import FLOPS, UNLIMITED, Account
 
 Columns = tuple[int, ...]
 Asked = tuple[Columns, tuple[Dense, ...], float]
-"""A table: its columns, its factors, one a column or one for both together, and its weight."""
+"""A table: its columns, its factors, one per column or one for both together, and its weight."""
 
 MOST_TOGETHER = 1500
 """Functions of two columns whose eigenvectors are sought where they do not follow from those of the columns."""

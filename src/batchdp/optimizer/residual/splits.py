@@ -90,7 +90,7 @@ class Batch:
                 self.joint.append((looked, flat.reshape(-1, *array.shape[1:]), np.abs(flat).max(axis=1)))
 
     def terms(self, weights: Dense) -> TableWeights:
-        """The distinct tables, with weights of one a table."""
+        """The distinct tables, with weights of one per table."""
         return {kinds: float(weights[own].sum()) for kinds, own in self.tables.items()}
 
     def looked(self, kinds: Kinds) -> set[int]:
@@ -188,8 +188,14 @@ class Split:
             elif len(left) == 1:
                 behind = len(self.batch.columns[left[0]].rows) + self.batch.behind[left[0]].index(number)
                 yield kept, (left[0], behind), 1.0
-            else:
+            elif self._is_left(left, number):
                 yield kept, (left, number), 1.0
+
+    def _is_left(self, left: tuple[int, ...], number: int) -> bool:
+        """Whether a joint factor has anything on these columns together: a sum over several has not."""
+        rows = self.view(left).rows
+        assert rows is not None
+        return bool(rows[number].any())
 
     def view(self, where: Where) -> ColumnView | JointView:
         """How groups look at a column, or at tied ones."""

@@ -98,7 +98,7 @@ class Consistent(Beside):
     """
 
     heading: ClassVar[str] = "consistent"
-    meaning: ClassVar[str] = "the answers made to agree and not to be negative"
+    meaning: ClassVar[str] = "answers that agree with one another and are never negative"
 
     status: Outcome
     rounding: Rounding | None = None

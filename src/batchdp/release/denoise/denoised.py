@@ -281,7 +281,7 @@ def _from_tables(
         rounded, unkept = whole_tables(lambda k: made.fitted.table(asked[k]), asked, release.column_names, progress)
         cells = partial(margin_of, rounded, asked)
         if unkept:
-            notes.append(f"In whole numbers tables no longer agree on {len(unkept):,} shared margins.")
+            notes.append(f"As whole numbers, tables no longer agree on {len(unkept):,} shared margins.")
     known = set(fitting)
     inside = {t for t in range(len(batch.tables)) if any(set(batch.tables[t].columns) <= set(A) for A in asked)}
 

@@ -282,7 +282,7 @@ def answers_of(release: Release, table: str | None) -> Indices | None:
     counted = {part.table: part.queries for part in getattr(cells, "parts", ())}
     names = ", ".join(counted or [release.certificate.table])
     if table is not None and table not in (counted or {release.certificate.table: ()}):
-        raise ReleaseError(f"records: table={table!r} is none that this release counts, which are: {names}")
+        raise ReleaseError(f"records: table={table!r} is not one that this release counts; those are: {names}")
     if len(counted) < 2:
         return None
     if table is None:

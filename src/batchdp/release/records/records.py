@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 16e9
 NOBODY = (
-    "These records are nobody's: they were drawn at random such that their tables are close to those of release {id} "
-    "({strength}), without any look at the data. They cost no privacy beyond that release, and no row is a person."
+    "These records are nobody's: they were drawn at random so that their tables are close to those of release {id} "
+    "({strength}), without looking at the data. They cost no privacy beyond that release, and no row is a person."
 )
 KEPT = (
     "What the release has no table of is not preserved: take conclusions about more columns together, about rare "

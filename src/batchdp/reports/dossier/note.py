@@ -317,7 +317,7 @@ def _never(facts: Facts) -> Bullets:
             f"Do not expect every interval to hold: {facts.confidence} of them are meant to.",
             "Do not take a value of 0, or near 0, as proof that nobody is there, nor a positive one as proof that "
             "somebody is.",
-            "Do not try to find out about single persons, also not together with other sources.",
+            "Do not try to find out about single persons, whether from these numbers alone or with other sources.",
         )
     )
 
@@ -327,7 +327,7 @@ def _files(facts: Facts) -> Bullets:
     covariance = (f"{COVARIANCE}: the covariances of every {which}.",) if facts.covariance is not None else ()
     return Bullets(
         (
-            "tables: one file a table, with its group columns, value, standard_error, low and high.",
+            "tables: one file per table, with its group columns, value, standard_error, low and high.",
             "datapackage.json: what every column of every table is, for programs (Frictionless Table Schema).",
             *covariance,
             "answers.release: measurements, answers and certificate, for batchdp; batchdp verify on this folder, with "

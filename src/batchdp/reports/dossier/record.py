@@ -193,7 +193,7 @@ def _asked(section: str, said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _known(lines: Sequence[str], said: str = "") -> str:
-    """What follows from the files, one point a line, and then what people add."""
+    """What follows from the files, one point per line, and then what people add."""
     points = [*lines, *([" ".join(said.split())] if said else [])]
     return points[0] if len(points) == 1 else "".join(f"- {point}\n" for point in points)
 

@@ -68,7 +68,7 @@ def verify(folder: str | os.PathLike[str], *, ledger: AnyLedger | None = None) -
     Args:
         folder: the folder that `dossier` wrote.
         ledger: what the release was charged to, or the path of its file. Without it, somebody may have made up the
-            whole folder, with a release that hangs together.
+            whole folder, with a release that is consistent in itself.
     """
     books = None if ledger is None else as_ledger(ledger)
     place = _folder(folder)

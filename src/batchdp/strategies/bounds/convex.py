@@ -1,7 +1,7 @@
 """The convex bound: no factorisation W = B L with column L2 norms at most 1 has a smaller ‖B‖²_F.
 
 With P = B Bᵀ the best such factorisation of the reduced workload R minimises tr P subject to
-q_j = R_jᵀ P⁻¹ R_j ≤ 1 for every column. Its dual has one number a column: every v ≥ 0 gives the valid lower
+q_j = R_jᵀ P⁻¹ R_j ≤ 1 for every column. Its dual has one number per column: every v ≥ 0 gives the valid lower
 bound (tr (R diag(v) Rᵀ)^½)² / Σv, and P = (R diag(v) Rᵀ)^½ made feasible gives an upper one. They meet where
 q_j = 1 wherever v_j > 0. An L1 norm is at least the L2 norm, so the bound holds for Laplace strategies too.
 

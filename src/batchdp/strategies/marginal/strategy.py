@@ -307,13 +307,12 @@ class Results(TableGroup):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MarginalStrategy(FactoredStrategy):
-    """A Laplace strategy for a batch over many columns.
+    """A Laplace strategy for a batch over many columns. At ε = 1 its expected squared error is twice `total`.
 
     Args:
         groups: the measured tables, by the asked tables that they serve.
         sensitivity: Δ, what one record can change of all measurements, in the L1 norm.
-        workload, total, limit, method, largest, status, reason: as in `FactoredStrategy`; at ε = 1 errors are
-            twice `total`.
+        workload, total, limit, method, largest, status, reason: as in `FactoredStrategy`.
     """
 
     noise: ClassVar[Noise] = LAPLACE

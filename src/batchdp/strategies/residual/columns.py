@@ -170,7 +170,7 @@ def axes_of(workload: KroneckerWorkload, table: int, columns: Sequence[Column]) 
 
 
 def along(axes: Iterable[int], i: int, values: Dense) -> Dense:
-    """One value a query on column i, along its axis; one for all of them stays one."""
+    """One value per query on column i, along its axis; one for all of them stays one."""
     return values.reshape([len(values) if j == i else 1 for j in axes])
 
 

@@ -39,7 +39,7 @@ class Closure:
     """All components of the asked tables, fewest columns first; those of a one-valued column are left out."""
 
     sets: tuple[Indices, ...]
-    """By number of columns: one component a row, the columns in ascending order."""
+    """By number of columns: one component per row, the columns in ascending order."""
     below: tuple[Below, ...]
     freedom: Dense
     """D_A / N_A: the squared column norm of P_A, which is also every diagonal entry of it."""
@@ -195,7 +195,7 @@ class Parts(Protocol):
 
     @property
     def shares(self) -> Dense:
-        """Of the budget, one a group."""
+        """Of the budget, one per group."""
         ...
 
     def __len__(self) -> int: ...
@@ -230,7 +230,7 @@ class ListedParts:
 
     @property
     def shares(self) -> Dense:
-        """Of the budget, one a group."""
+        """Of the budget, one per group."""
         found = np.zeros(1 + max((group.number for group in self.groups), default=0))
         for group in self.groups:
             found[group.number] = group.scale**2

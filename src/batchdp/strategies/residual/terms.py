@@ -127,7 +127,7 @@ class TableView:
 
     Args:
         columns: all columns of the batch.
-        averages: how each is averaged where a part does not look at it, one number a distinct value.
+        averages: how each is averaged where a part does not look at it, one number per distinct value.
         axes: how the table looks at its columns, in ascending order.
     """
 

@@ -1,4 +1,4 @@
-"""What is asked, as a list of tables: SQL statements and all tables of a domain, never one object an answer."""
+"""What is asked, as a list of tables: SQL statements and all tables of a domain, never one object per answer."""
 
 from batchdp.workloads.encode.batch import TableBatch, tables_of
 from batchdp.workloads.encode.demands import checked_orders

@@ -265,7 +265,7 @@ def _paired(
         def reached(
             rows: Indices, first: Any = first, second: Any = second, alive: Any = alive, width: int = width
         ) -> Indices:
-            """Where these pairs lead, as one number a pair."""
+            """Where these pairs lead, as one number per pair."""
             ahead = rows[:, 0, None] if first is None else first[rows[:, 0]][:, alive].astype(np.int64)
             beside = rows[:, 1, None] if second is None else second[rows[:, 1]][:, alive]
             return np.asarray(ahead * width + beside, dtype=np.int64)
@@ -341,7 +341,9 @@ def _lexicographic(rows: sparse.csr_array) -> NDArray[np.intp]:
 
 def _distinct_rows(rows: NDArray[Any]) -> tuple[NDArray[Any], States]:
     """The different rows, the first row first, and for every row its place among them."""
-    # Sorting one random product a row is much quicker than sorting rows; whether it told them apart is then checked.
+    if len(rows) == 1:  # as of every first column
+        return rows, np.zeros(1, dtype=np.int32)
+    # Sorting one random product per row is much quicker than sorting rows; whether it told them apart is then checked.
     salt = np.random.default_rng(0).integers(0, 2**64, size=rows.shape[1], dtype=np.uint64) | np.uint64(1)
     step = max(1, CHUNK // max(1, rows.shape[1]))
     parts = [rows[start : start + step] for start in range(0, len(rows), step)]
