@@ -20,6 +20,7 @@ from batchdp.domain import as_domain
 from batchdp.errors import BatchDPError, DomainError, PlanError, QueryError, TableError
 from batchdp.private import CellCounts
 from batchdp.release.counts import reading
+from commands import refused, succeeds
 
 DOMAIN = """
 [privacy]
@@ -244,12 +245,47 @@ def test_what_is_not_given_is_refused_before_the_charge(tmp_path: Path) -> None:
     for table, said in (
         ({"patients": given["patients"]}, "lacks 'visits'"),
         ({**given, "clinics": given["visits"]}, "'clinics'"),
+        ({**given, "Visits": given["visits"]}, "two names that are one"),
         (given["patients"], "give a dictionary"),
         ({**given, "visits": given["patients"]}, "no column"),
     ):
         with pytest.raises(TableError, match=said):
             batchdp.answer(plan, table, epsilon=0.5, ledger=ledger)
     assert ledger.spent == 0
+
+
+def test_the_command_line_takes_every_table_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files by name, one database for all; the page and the dossier name every relation and its cap."""
+    monkeypatch.chdir(tmp_path)
+    Path("care.toml").write_text(domain())
+    Path("q.sql").write_text(
+        "SELECT sex, COUNT(*) AS a FROM patients JOIN visits ON patient_id = pid GROUP BY sex;\n"
+        "SELECT clinic, COUNT(DISTINCT pid) AS b FROM visits GROUP BY clinic;\n"
+    )
+    given = frames([("a", "f"), ("b", "m")], [("a", "c1", 1), ("a", "c2", 2), ("b", "c1", 3)])
+    with duckdb.connect("care.duckdb") as made:
+        for name, frame in given.items():
+            frame.to_csv(f"{name}.csv", index=False)
+            made.execute(f"CREATE TABLE {name} AS SELECT * FROM read_csv('{name}.csv')")
+    succeeds("plan", "q.sql", "--domain", "care.toml", "-o", "care.plan")
+    succeeds("budget", "l.db", "--create", "--epsilon", 1)
+    spend = ("-e", 0.5, "--ledger", "l.db", "-y", "-o")
+    both = ("--table", "patients=patients.csv", "--table", "visits=visits.csv")
+    for wrong, said in (
+        (both[:2], "lacks 'visits'"),
+        ((*both, *both[:2]), "name each table once"),
+        ((*both, "--table", "Visits=visits.csv"), "two names"),
+        (("--table", "visits.csv"), "give a dictionary"),
+    ):
+        assert said in refused("answer", "care.plan", *wrong, *spend, "wrong.csv")
+    succeeds("answer", "care.plan", *both, *spend, "files.csv")
+    succeeds("answer", "care.plan", "--table", "care.duckdb", *spend, "database.csv")
+    assert batchdp.Ledger("l.db").remaining == 0
+    succeeds("report", "files.release", "-o", "page.html")
+    succeeds("dossier", "files.release", "-l", "l.db", "-o", "folder")
+    caps = "2 of patients JOIN visits, 2 of persons of visits by clinic"
+    assert caps in Path("page.html").read_text()
+    assert any(caps in one.read_text() for one in Path("folder").rglob("*") if one.suffix in (".md", ".yaml", ".html"))
 
 
 def test_plans_are_kept_and_believe_nothing(tmp_path: Path) -> None:

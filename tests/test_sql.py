@@ -265,7 +265,7 @@ REFUSED = [
     ("SELECT COUNT(*) FROM patients «TABLESAMPLE (10)»", "a sample", "count all rows"),
     ("SELECT COUNT(*) FROM patients «PIVOT (COUNT(*) FOR state IN ('NY'))»", "PIVOT", "one count per group"),
     ("SELECT COUNT(*) FROM patients p WHERE «patients».age > 1", "not the table of this query", "write p.age"),
-    ("SELECT COUNT(*) FROM patients AS «p(a, b)»", "COLUMNS is not supported", "looks like"),
+    ("SELECT COUNT(*) FROM patients AS «p(a, b)»", "columns are renamed", "in SELECT, with AS"),
     # clauses
     ("SELECT «DISTINCT COUNT(*) FROM patients»", "DISTINCT is not supported", "COUNT(*) counts rows"),
     ("SELECT COUNT(*) FROM patients HAVING «SUM(children)» > 5", "not among the items", "add it to the SELECT"),

@@ -197,6 +197,8 @@ def tables_given(table: Any, domain: Database, asked: Sequence[str], opened: Exi
     if isinstance(table, Mapping):
         names = {fold(name): name for name in domain.declared}
         given = {names.get(fold(str(name)), str(name)): one for name, one in table.items()}
+        if len(given) < len(table):
+            raise TableError("table has two names that are one to SQL; give each table once")
         if unknown := [name for name in given if name not in domain.declared]:
             known = ", ".join(domain.declared)
             raise TableError(f"table has {unknown[0]!r}, which the domain does not declare: {known}")

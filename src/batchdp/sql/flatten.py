@@ -31,8 +31,9 @@ def _check_tables(statement: Statement, tree: Node) -> None:
     for node in tree.find_all(exp.Table, exp.Subquery, exp.CTE):
         if not isinstance(node.parent, exp.From | exp.Join | exp.With):
             continue
-        if getattr(node.args.get("alias"), "columns", []):
-            raise statement.refusal(node, "a table whose columns are renamed", "rename them in SELECT, with AS")
+        alias = node.args.get("alias")
+        if getattr(alias, "columns", []):
+            raise statement.refusal(alias, "a table whose columns are renamed", "rename them in SELECT, with AS")
         for part in node.args.keys() - {"this", "alias", "db", "catalog", "materialized"}:
             if node.args[part]:
                 problem, remedy, words = advice_on_part(type(node).__name__, part)
