@@ -78,12 +78,10 @@ def command(
     negative, with --denoised estimates whose errors are smaller on average; the intervals are those of value.
     """
     files.either(epsilon, rho, delta)
-
     table = files.tables_named(tables)
     _check_output(output, plan, list(table.values()) if isinstance(table, dict) else [table], ledger)
     made = batchdp.load_plan(plan)
-    books = files.open_ledger(ledger)
-    identity = release_id or uuid4().hex
+    books, identity = files.open_ledger(ledger), release_id or uuid4().hex
     stored = any(entry.release_id == identity and entry.state == "released" for entry in books.history())
     with accounted_for(books, identity):
         with progress("Counting") as bar:
@@ -118,9 +116,7 @@ def command(
         return
     show_answers(done, beside, everything=everything)
     _say_the_rest(done, books, stored=stored, output=output, release_file=release_file)
-    say_rules(done.notes, verbose=verbose)
-    for note in beside.notes if beside else ():
-        say(note)
+    _say_notes(done, beside, verbose=verbose)
 
 
 def _check_output(output: Path, plan: Path, tables: Sequence[str], ledger: Path) -> None:
@@ -148,6 +144,13 @@ def _say_the_rest(done: Release, books: Ledger, *, stored: bool, output: Path, r
     now = books.standing()
     kept = "" if books.delta is None else f" in a ledger of {now.promise}"
     say(f"{LETTERS[now.unit]} = {figure(now.remaining)} of {figure(now.total)} is left{kept}.")
+
+
+def _say_notes(done: Release, beside: Beside | None, *, verbose: bool) -> None:
+    """What is counted, and what the values beside are not."""
+    say_rules(done.notes, verbose=verbose)
+    for note in beside.notes if beside else ():
+        say(note)
 
 
 def show_answers(done: Release, beside: Beside | None = None, *, everything: bool = False) -> None:

@@ -131,20 +131,18 @@ def command(
     half_width, criteria = _accuracy(accuracy)
     inputs = (queries, domain, Path(str(accuracy)) if criteria else None, *(given or []))
     files.check_output(output, PlanError, inputs=inputs)
-    search: dict[str, Any] = {"privacy": privacy.value, "seconds": seconds, "seed": seed}
-    search |= {"shape": shape.value, "limits": batchdp.ShapeLimits(rank=shape_rank, seconds=draw_seconds)}
+    limits = batchdp.ShapeLimits(rank=shape_rank, seconds=draw_seconds)
+    search = {"privacy": privacy.value, "seconds": seconds, "seed": seed, "shape": shape.value, "limits": limits}
     weighed = {"given": _given(given), "for_estimates": for_estimates, "for_records": for_records, "records": records}
     asked = {"objective": objective.value, "weights": _numbered(weight or [], "--weight", "total=3"), **weighed}
-    epsilon = epsilon_of(privacy.value, epsilon, rho)
-    shown = {"epsilon": epsilon, "delta": delta, "cache": cache, "marginals": marginals}
+    shown = {"epsilon": epsilon_of(privacy.value, epsilon, rho), "delta": delta, "cache": cache, "marginals": marginals}
     seen = {"accuracy": half_width, "assume": _numbered(assume or [], "--assume", "mean=1000", every=EVERY)}
     made, expected = _planned(queries, _moved(domain, start), criteria, search, asked, shown, seen)
     made.save(output)
     if as_json:
         print_json({**expected.as_dict(), "releases": releases, "total": float(releases * expected.exact)})
     else:
-        title = "all tables" if queries is None else str(queries)
-        _show(expected, made, title, domain, everything=everything, verbose=verbose)
+        _show(expected, made, queries, domain, everything=everything, verbose=verbose)
         say("\n".join([*expected.several(releases), f"Written to {output}."]))
 
 
@@ -185,8 +183,11 @@ def _planned(
         return made, outlook(made, epsilon=epsilon, delta=delta, **seen)
 
 
-def _show(expected: Outlook, made: Plan, title: str, domain: Path, *, everything: bool, verbose: bool) -> None:
+def _show(
+    expected: Outlook, made: Plan, queries: Path | None, domain: Path, *, everything: bool, verbose: bool
+) -> None:
     """What is asked for with its errors, what matters about it, and what is still to be edited."""
+    title = "all tables" if queries is None else str(queries)
     shown = expected_table(expected, title, everything=everything, in_parts=verbose)
     if shown.row_count:
         console().print(shown)

@@ -68,6 +68,16 @@ def asked_for(statements: Sequence[ExpectedStatement]) -> int:
     return round(sum(one.share for one in statements))
 
 
+def gained_in_all(statements: Sequence[ExpectedStatement]) -> list[str]:
+    """From the least to the largest gain, in a sentence; nothing for a single statement."""
+    gains = [one.gain for one in statements if not math.isnan(one.gain)]
+    if len(statements) < 2 or not gains:
+        return []
+    ends = sorted({f"{min(gains):.2f}", f"{max(gains):.2f}"}, key=float)
+    times = " to ".join(ends)
+    return [f"Standard errors are {times} times smaller than those of every statement by itself; --verbose has each."]
+
+
 def explained(statements: Sequence[ExpectedStatement], replaced: int = 0) -> str:
     """What "by itself" and "gain" mean, in words.
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import singledispatch
 from itertools import pairwise
@@ -20,7 +20,7 @@ from batchdp.linalg.matrix import Dense, plain
 from batchdp.mechanism.conversion import budget_of, describe_charges, describe_guarantee
 from batchdp.mechanism.derived import Packed, estimates
 from batchdp.plans.accuracy import epsilon_for, law_at
-from batchdp.plans.baselines import ExpectedStatement, beside, explained, simple_variances, tables_alone
+from batchdp.plans.baselines import ExpectedStatement, beside, explained, gained_in_all, simple_variances, tables_alone
 from batchdp.plans.encoding import derived_items
 from batchdp.plans.for_estimates import ForEstimates
 from batchdp.plans.options import FAIR, LARGEST, Given
@@ -189,13 +189,7 @@ class Outlook:
 
     def matters(self) -> str:
         """The same without how it is done, and what sharing gains in one sentence."""
-        gains = [one.gain for one in self.statements if not math.isnan(one.gain)]
-        low, high = (f"{end:.2f}" for end in (min(gains, default=1.0), max(gains, default=1.0)))
-        span = low if low == high else f"{low} to {high}"
-        gained = (
-            f"Standard errors are {span} times smaller than those of every statement by itself; --verbose has each."
-        )
-        return "\n".join((*[gained] * (len(self.statements) > 1), *self._told()))
+        return "\n".join((*gained_in_all(self.statements), *self._told()))
 
     def _told(self) -> list[str]:
         """What is charged and what more accuracy would cost, what was weighed, and what got worse."""
@@ -242,16 +236,11 @@ class Outlook:
         )
 
     def excerpt(self, *, everything: bool = False, in_parts: bool = True) -> tuple[list[ShownTable], int]:
-        """So much of everything as fits on a screen, or everything; and how many tables are not shown at all.
-
-        Args:
-            everything: show every row of every table.
-            in_parts: show the parts of derived answers too.
-        """
+        """So much as fits on a screen, or everything, without parts or with them; and how many tables are left out."""
         found = tables_of([row.name for row in self.tables])
         if not in_parts:
             parts = {one.name for one in self.statements if one.part_of}
-            found = [kept for one in found if (kept := _without(one, parts)).answers]
+            found = [kept for one in found if (kept := one.without(parts)).answers]
         sizes = [len(one.answers) for one in found]
         shown = sizes if everything else excerpt(sizes)
         return [self._shown(one, rows) for one, rows in zip(found, shown, strict=False)], len(sizes) - len(shown)
@@ -333,13 +322,6 @@ def outlook(
         delta=delta,
         charged="" if noise.is_pure and delta is None else describe_charges(budget, delta or USUAL_DELTA),
     )
-
-
-def _without(table: Statement, parts: Collection[str]) -> Statement:
-    """A table without the rows that are parts of derived answers."""
-    whole = table.columns != (QUERY,) and table.name in parts
-    kept = [k for k, label in enumerate(table.labels) if not whole and label not in parts]
-    return replace(table, groups=tuple(table.groups[k] for k in kept), answers=tuple(table.answers[k] for k in kept))
 
 
 def told_over(workload: Any) -> str:

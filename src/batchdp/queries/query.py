@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from fractions import Fraction
 
@@ -309,6 +309,12 @@ class Statement:
     def labels(self) -> list[str]:
         """What tells the answers of this table apart, a text each."""
         return [", ".join(own) or self.name for own in self.groups]
+
+    def without(self, names: Collection[str]) -> Statement:
+        """The same without answers of these names: all of a table with such a name, or single ones."""
+        single = self.columns == (QUERY,)
+        kept = [k for k, label in enumerate(self.labels) if (label if single else self.name) not in names]
+        return replace(self, groups=tuple(self.groups[k] for k in kept), answers=tuple(self.answers[k] for k in kept))
 
 
 def statements_of(names: Sequence[str]) -> list[Statement]:
