@@ -34,6 +34,7 @@ from batchdp import errors
 from batchdp.ledger import Ledger, StoredRelease, outputs
 
 EPSILON = 0.125
+PATIENCE = 600.0  # seconds to wait for others: all processes are to have their turns
 KILLS_A_LEDGER = 50  # every check reads the whole ledger, so they stay short
 SYSTEM_CALLS = "openat,pwrite64,write,ftruncate,fsync,fdatasync,unlink,rename,mkdir"
 PAGE = 4096
@@ -57,12 +58,17 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory(dir=asked.folder) as name:
         folder = Path(name)
-        figures = crashes(folder, asked.kills, random.Random(asked.seed))
-        figures |= race(folder / "race", asked.processes, asked.attempts, random.Random(asked.seed))
-        figures |= pace(folder / "pace", asked.spends)
-        figures |= long(folder / "long", asked.long)
-        if asked.points:
-            figures |= crashes_at_every_write(folder)
+        parts: list[Callable[[], dict[str, float]]] = [
+            lambda: crashes(folder, asked.kills, random.Random(asked.seed)),
+            lambda: race(folder / "race", asked.processes, asked.attempts, random.Random(asked.seed)),
+            lambda: pace(folder / "pace", asked.spends),
+            lambda: long(folder / "long", asked.long),
+            *([lambda: crashes_at_every_write(folder)] if asked.points else []),
+        ]
+        figures: dict[str, float] = {}
+        for part in parts:
+            figures |= (found := part())
+            print(json.dumps(found), file=sys.stderr, flush=True)  # should a later part fail
     print(json.dumps(figures, indent=2))
     broken = ("outputs without", "overspend", "lost", "copies that show less", "grants above")
     failures = [name for name in figures if name.startswith(broken) and figures[name]]
@@ -201,7 +207,7 @@ def interrupted(ledger: Ledger, kill: int) -> int:
 def race(path: Path, processes: int, attempts: int, rng: random.Random) -> dict[str, float]:
     """Processes that ask, all at once, for twice what there is: half of them in one share, a quarter in another."""
     affordable = processes * attempts // 2
-    ledger = Ledger.create(path, epsilon=affordable * EPSILON)
+    ledger = Ledger.create(path, epsilon=affordable * EPSILON, timeout=PATIENCE)
     parts = {"a": EPSILON * affordable / 2, "b": EPSILON * affordable / 4}
     for name, amount in parts.items():
         ledger.share(name, amount)
