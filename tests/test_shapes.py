@@ -617,7 +617,7 @@ def test_the_command_line_asks_for_shapes(tmp_path: Path) -> None:
     (tmp_path / "domain.toml").write_text(DOMAIN, encoding="utf-8")
     (tmp_path / "queries.sql").write_text(SQL, encoding="utf-8")
     asked = ["plan", tmp_path / "queries.sql", "-d", tmp_path / "domain.toml", "-o", tmp_path / "a.plan", "--no-cache"]
-    said = succeeds(*asked, "--shape", "any", "--seconds", "0.5")
+    said = succeeds(*asked, "--shape", "any", "--seconds", "0.5", "--verbose")
     assert "simulated" in said
     assert "No limit is proven" in said
     plan = batchdp.load_plan(tmp_path / "a.plan")

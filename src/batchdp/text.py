@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -110,9 +109,15 @@ Progress = Callable[[float, str], object]
 """Called with the share of the work that is done, not a number where nobody knows, and with what is being done."""
 
 
-LOG = logging.getLogger("batchdp")
 INSTANT = 0.0005
 """Seconds of what was hardly begun, and is not worth an entry."""
+
+
+def enter(text: str) -> None:
+    """An entry of the log `batchdp`, at its level DEBUG; the text does not depend on the records of any table."""
+    import logging  # later: `batchdp --help` needs none
+
+    logging.getLogger("batchdp").debug("%s", text)
 
 
 @contextmanager
@@ -128,7 +133,7 @@ def timed(what: str) -> Iterator[None]:
     finally:
         seconds = perf_counter() - began
         if seconds >= INSTANT:
-            LOG.debug("%s: %.3f s", what, seconds)
+            enter(f"{what}: {seconds:.3f} s")
 
 
 class Outcome(StrEnum):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import math
 import os
-import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
@@ -225,6 +223,8 @@ def check_output(
     path: Path, error: type[BatchDPError], endings: tuple[str, ...] = (), *, inputs: Iterable[str | Path | None] = ()
 ) -> None:
     """Refuse an output that could not be written, or would replace an input or a ledger, before anything is spent."""
+    import tempfile
+
     from batchdp.archive import open_regular
 
     if endings and path.suffix.lower() not in endings:
@@ -267,6 +267,8 @@ def write_answers(release: Release, output: Path, beside: Beside | None = None) 
         rows = [dict(row) for row in _list_rows(release, beside)]
         write_atomically(output, json.dumps(rows, indent=2, ensure_ascii=False).encode(), ReleaseError)
     elif output.suffix.lower() == ".csv":
+        import csv
+
         from batchdp.release.exports import no_formula
 
         text = io.StringIO()

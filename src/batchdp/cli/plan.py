@@ -195,7 +195,8 @@ def _show(
         console().print(derived_table(expected))
     if verbose:
         console().print(statements_table(expected, everything=everything))
-    say(expected.summary() if verbose else expected.matters())
+    if said := expected.summary() if verbose else expected.matters():
+        say(said)
     say_rules(made.counted.sentences(made.domain.privacy.max_rows), verbose=verbose)
     if made.needed is not None:
         say(f"The accuracies that are wanted need {made.needed}; the errors above are at that budget.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import logging
 import os
 import signal
 import sys
@@ -13,7 +12,7 @@ from io import TextIOWrapper
 
 import typer
 
-from batchdp.text import LOG, sanitise
+from batchdp.text import sanitise
 
 PLAIN = {
     "ε": "epsilon",
@@ -73,28 +72,31 @@ class LogLevel(StrEnum):
     debug = "debug"
 
 
-class _Lines(logging.Handler):
-    """A line on stderr for each entry, with the seconds since the command began; a progress bar makes room for it."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        print(sanitise(f"{record.relativeCreated / 1000:8.3f} s  {record.getMessage()}"), file=sys.stderr)
-
-
 def log(context: typer.Context, level: LogLevel) -> LogLevel:
     """Write the entries of this package alone from that level on until the command ends, and then how long it took."""
     if level is not LogLevel.warning and not context.resilient_parsing:
-        handler, before = _Lines(), LOG.level
-        began = time.perf_counter()
-
-        def end() -> None:
-            LOG.info("%s: %.3f s in all", context.command_path, time.perf_counter() - began)
-            LOG.removeHandler(handler)
-            LOG.setLevel(before)
-
-        LOG.addHandler(handler)
-        LOG.setLevel(level.value.upper())
-        context.call_on_close(end)
+        _log(context, level)
     return level
+
+
+def _log(context: typer.Context, level: LogLevel) -> None:
+    import logging
+
+    log, began = logging.getLogger("batchdp"), time.perf_counter()
+    before = log.level
+
+    class Lines(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            print(sanitise(f"{time.perf_counter() - began:8.3f} s  {record.getMessage()}"), file=sys.stderr)
+
+    def end() -> None:
+        log.info("%s: %.3f s in all", context.command_path, time.perf_counter() - began)
+        log.removeHandler(handler)
+        log.setLevel(before)
+
+    log.addHandler(handler := Lines())
+    log.setLevel(level.value.upper())
+    context.call_on_close(end)
 
 
 def read_reply() -> str:

@@ -183,7 +183,6 @@ class Outlook:
             if not self.simulated
             else f"Minimised: the {self.minimised}, {self.objective_error:,.4g} at {self}, simulated to "
             f"{100 * self.simulated:.1g} %. No limit is proven for noise in the shape of the batch.",
-            *filter(None, (self.reason,)),
         ]
         return "\n".join((*lines, *self._told()))
 
@@ -202,7 +201,7 @@ class Outlook:
             lines.append(f"For ±{self.accuracy:g} at 95 % on every query{parts} you need {enough} (rounded up).")
         estimates = "" if self.for_estimates is None else self.for_estimates.sentence()
         known = [] if self.given is None else self.given.sentences(self.planned)
-        return [*lines, *filter(None, (estimates, *known, self.warning()))]
+        return [*lines, *filter(None, (self.reason, estimates, *known, self.warning()))]
 
     @property
     def exact(self) -> Fraction:
