@@ -16,6 +16,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from batchdp import STRATEGIES, LatticeError, MatrixWorkload, PairStrategy, WorkloadError, audit, optimize, workloads
 from batchdp.audits.attack import attack
@@ -24,6 +25,8 @@ from batchdp.linalg.matrix import dense
 from batchdp.mechanism.calibrate import calibrate
 from batchdp.mechanism.lattice import Lattice, quantise_cells
 from batchdp.mechanism.measurement import LARGEST, Neighbours
+from batchdp.optimizer.blocks import optimize_blocks
+from batchdp.optimizer.options import Options
 from batchdp.privacy import GAUSSIAN, LAPLACE, Noise, noise_of
 from batchdp.strategies.blocks import assembled, block_by_block, error_of
 from mechanisms import drawn, measured, prepared
@@ -72,6 +75,17 @@ def test_a_block_without_queries_is_measured_by_nothing() -> None:
     nothing = optimize(MatrixWorkload(np.zeros((2, 4)), blocks=[2, 2]))
     assert nothing.measurements == 0
     assert nothing.sensitivity == 0
+
+
+def test_blocks_take_one_thread_of_linear_algebra() -> None:
+    """Dozens of small ones in two threads took ten times as long beside other work."""
+
+    def of_block(part: MatrixWorkload, _: Options) -> PairStrategy:
+        assert {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"} == {1}
+        return STRATEGIES["noise-on-data"](part)
+
+    with threadpool_limits(2, "blas"):
+        assert len(optimize_blocks(THREE, LAPLACE, Options(), of_block).workload.blocks) == 3
 
 
 # ── sensitivities ──

@@ -483,6 +483,30 @@ def test_a_failed_audit_exits_with_1(study: Path, monkeypatch: pytest.MonkeyPatc
 # ── Long tables ──
 
 
+def test_the_log_says_what_was_tried_and_how_long_it_took_and_nothing_about_records(study: Path) -> None:
+    Path("more.csv").write_text("clinic,age\n" + "north,30\n" * 7654 + "south,70\n" * 13)
+    plan = ("plan", "queries.sql", "-d", "domain.toml", "-o", "x.plan", "--seconds", 1, "--no-cache")
+    spend = ("answer", "x.plan", "-t", "more.csv", "-e", 0.1, "-l", "budget.db", "-o", "x.csv", "-y")
+    planned, answered = (run(*given, "--log-level", "debug") for given in (plan, spend))
+    assert (planned.code, answered.code) == (0, 0)
+    entry = re.compile(r" *\d+\.\d{3} s  (.+): \d+\.\d{3} s( in all)?")
+    for done, expected in (
+        (planned, ("read the queries", "searched in p-identity")),
+        (answered, ("counting in more.csv",)),
+    ):
+        entries = [entry.fullmatch(line) for line in done.err.splitlines()]
+        said = [one[1] for one in entries if one is not None]
+        assert len(said) == len(entries)
+        assert set(expected) <= set(said)
+        assert [one is not None and bool(one[2]) for one in entries] == [False] * (len(entries) - 1) + [True]
+    other = run(*(word if word != "more.csv" else "visits.csv" for word in spend), "--log-level", "debug")
+    left_out = [re.sub(r"\d+\.\d{3} s|visits|more", "", done.err) for done in (answered, other)]
+    assert sorted(set(left_out[0].split())) == sorted(set(left_out[1].split()))
+    info = run(*plan, "--log-level", "info")
+    assert len(info.err.splitlines()) == 1
+    assert succeeds(*plan)
+
+
 @pytest.mark.slow
 def test_a_huge_table_is_cut_on_the_screen_and_whole_in_files(study: Path) -> None:
     values = ", ".join(f'"v{i}"' for i in range(250))

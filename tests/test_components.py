@@ -243,6 +243,17 @@ def test_weights_that_vanish_as_numbers_are_refused() -> None:
         split_by(batch, batch.terms(batch.workload.weights), measures)
 
 
+def test_a_query_that_no_record_is_in_changes_no_product() -> None:
+    prefix, nobody = np.tril(np.ones((3, 3))), np.zeros((1, 3))
+    tables = [[prefix, prefix], [prefix, None], [nobody, prefix], [None, nobody]]
+    found = [one_product(own := Batch(in_factors((3, 3), tables[:some])), own.terms(np.ones(some))) for some in (2, 4)]
+    assert found[1].total == found[0].total > 0
+    batch = Batch(in_factors((3, 3), tables))
+    check(_strategy(batch, found[1], found[1].total))
+    nothing = Batch(in_factors((3, 3), tables[2:]))
+    assert one_product(nothing, nothing.terms(np.ones(2))).total == 0
+
+
 @pytest.mark.slow
 def test_a_column_of_many_values_goes_to_the_solver_for_one_matrix() -> None:
     n = 1000

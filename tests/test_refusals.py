@@ -105,10 +105,26 @@ def test_refusals_of_batches_of_very_many_answers_have_their_places() -> None:
     for line, refusal in enumerate(found.value.refusals, start=2):
         assert refusal.startswith(f"queries line {line}, column ")
         assert "a CASE looks at 2 columns with more than 10,000 combinations" in refusal
-        assert refusal.endswith("; use fewer columns in it")
+        assert refusal.endswith("; use fewer columns in it, or ask for it in a batch of its own")
     tied = "SELECT COUNT(*) AS m FROM t WHERE a = 1 OR b = 1"
     with pytest.raises(
         QueryError, match=r"queries line 2, column \d+: the columns a, b are tied together by an OR"
     ) as one:
         batchdp.plan(f"{many};\n{tied}", domain, cache=False)
-    assert str(one.value).endswith("; compare fewer values in them, or ask for one of them at a time")
+    assert str(one.value).endswith("; compare fewer values in them, or ask for it in a batch of its own")
+    assert batchdp.plan(tied, domain, seconds=0.2, cache=False).workload.queries == 1
+
+
+def test_what_ties_columns_beyond_what_gaussian_noise_can_solve_is_named_before_any_search() -> None:
+    domain = {"table": "t", "columns": {name: {"integers": [0, 100]} for name in "ab"}}
+    medians = "SELECT a, b, COUNT(*) AS n FROM t GROUP BY a, b; SELECT MEDIAN(a) AS h, MEDIAN(b) AS i FROM t"
+    tied = "SELECT COUNT(*) AS m FROM t WHERE a > 50 OR b > 50"
+    begin = time.process_time()
+    with pytest.raises(batchdp.StrategyError, match=r"'m' ties the columns a, b together.* \d+ × \d+ groups") as one:
+        batchdp.plan(f"{medians};\n{tied}", domain, privacy="zcdp", cache=False)
+    assert time.process_time() - begin < 10
+    assert str(one.value).endswith("; compare fewer values in them, or ask for it in a batch of its own")
+    assert batchdp.plan(tied, domain, privacy="zcdp", cache=False).workload.queries == 1
+    added = "SELECT SUM(a) + SUM(b) AS m FROM t"  # which ties them too, and has no component of both
+    made = batchdp.plan(f"{medians};\n{added}", domain, privacy="zcdp", seconds=1, cache=False)
+    assert made.workload.queries > 10_000

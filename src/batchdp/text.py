@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from importlib import import_module
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -105,6 +108,27 @@ def draw(value: object, *, function: str = "draw", axes: object = None) -> Figur
 
 Progress = Callable[[float, str], object]
 """Called with the share of the work that is done, not a number where nobody knows, and with what is being done."""
+
+
+LOG = logging.getLogger("batchdp")
+INSTANT = 0.0005
+"""Seconds of what was hardly begun, and is not worth an entry."""
+
+
+@contextmanager
+def timed(what: str) -> Iterator[None]:
+    """Say to the log, at its level DEBUG, what was done and how long it took.
+
+    Args:
+        what: a text that does not depend on the records of any table: neither counts nor sizes of what they give.
+    """
+    began = perf_counter()
+    try:
+        yield
+    finally:
+        seconds = perf_counter() - began
+        if seconds >= INSTANT:
+            LOG.debug("%s: %.3f s", what, seconds)
 
 
 class Outcome(StrEnum):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -30,6 +30,7 @@ from batchdp.cli import (
     discover,
     dossier,
     export,
+    files,
     init,
     plan,
     records,
@@ -63,9 +64,19 @@ def _built(name: str, module: ModuleType) -> Any:
     """A command with its options and examples."""
     examples = "Examples:" if len(module.EXAMPLES) > 1 else "Example:"
     epilog = "\n".join((examples, *(f"  {line}" for line in module.EXAMPLES)))
+    built = _alone(module.command, name, epilog)
+    built.params += _alone(_logged).params
+    return built
+
+
+def _alone(function: Callable[..., None], name: str | None = None, epilog: str | None = None) -> Any:
     alone = typer.Typer(rich_markup_mode="rich", add_completion=False)
-    alone.command(name, epilog=epilog)(module.command)
+    alone.command(name, epilog=epilog)(function)
     return get_command(alone)
+
+
+def _logged(log_level: files.Log = streams.LogLevel.warning) -> None:
+    """What every command takes too."""
 
 
 class _Commands(Mapping[str, Any]):

@@ -19,6 +19,7 @@ import typer
 
 import batchdp
 from batchdp.cli.show import progress
+from batchdp.cli.streams import LogLevel, log
 from batchdp.errors import BatchDPError, LedgerError, ReleaseError, TableError, WorkloadError
 
 if TYPE_CHECKING:
@@ -128,6 +129,15 @@ ImplyingRho = Annotated[
 ]
 Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="Say the rest too: all rules of what is counted.", metavar="")
+]
+Log = Annotated[
+    LogLevel,
+    typer.Option(
+        "--log-level",
+        help="info says on stderr how long it took, debug also what was tried; never anything about the records.",
+        expose_value=False,
+        callback=log,
+    ),
 ]
 All = Annotated[bool, typer.Option("--all", help="Print every row of every table.", metavar="")]
 Epsilon = Annotated[

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import codecs
+import logging
 import os
 import signal
 import sys
+import time
+from enum import StrEnum
 from io import TextIOWrapper
 
-from batchdp.text import sanitise
+import typer
+
+from batchdp.text import LOG, sanitise
 
 PLAIN = {
     "ε": "epsilon",
@@ -58,6 +63,38 @@ def fail(message: str) -> None:
     line = sanitise(" ".join(message.split()))
     name = "\33[1;31mbatchdp:\33[0m" if sys.stderr.isatty() and not os.environ.get("NO_COLOR") else "batchdp:"
     print(name, line, file=sys.stderr)
+
+
+class LogLevel(StrEnum):
+    """How much is said on stderr of what a command does."""
+
+    warning = "warning"
+    info = "info"
+    debug = "debug"
+
+
+class _Lines(logging.Handler):
+    """A line on stderr for each entry, with the seconds since the command began; a progress bar makes room for it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(sanitise(f"{record.relativeCreated / 1000:8.3f} s  {record.getMessage()}"), file=sys.stderr)
+
+
+def log(context: typer.Context, level: LogLevel) -> LogLevel:
+    """Write the entries of this package alone from that level on until the command ends, and then how long it took."""
+    if level is not LogLevel.warning and not context.resilient_parsing:
+        handler, before = _Lines(), LOG.level
+        began = time.perf_counter()
+
+        def end() -> None:
+            LOG.info("%s: %.3f s in all", context.command_path, time.perf_counter() - began)
+            LOG.removeHandler(handler)
+            LOG.setLevel(before)
+
+        LOG.addHandler(handler)
+        LOG.setLevel(level.value.upper())
+        context.call_on_close(end)
+    return level
 
 
 def read_reply() -> str:

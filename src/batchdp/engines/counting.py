@@ -39,7 +39,7 @@ from batchdp.engines.coding import (
 from batchdp.engines.columns import engine_function, identify, is_missing, kind_of, known, read_column, spell
 from batchdp.engines.source import Engine, Query, Source, shield, shield_all
 from batchdp.errors import TableError
-from batchdp.text import Progress
+from batchdp.text import Progress, timed
 from batchdp.workloads.encode.atoms import AmountAtoms, Atoms
 
 _md5 = engine_function("md5", lambda text: None, (str,), str)
@@ -104,7 +104,7 @@ def ready(
     sizes = [atoms[i].size + 1 for i in wanted]
 
     def run(progress: Progress | None) -> Iterator[Counted]:
-        with _report(engine, description, progress):
+        with timed(task), _report(engine, description, progress):
             for columns in shield_all(engine.batches(query), task):
                 if sets:
                     codes = np.full((len(columns[-1]), len(atoms)), -1, dtype=np.int32)

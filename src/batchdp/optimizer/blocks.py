@@ -22,7 +22,7 @@ from batchdp.strategies.account import Account, EndedError, PairSearch, Progress
 from batchdp.strategies.blocks import assembled, best_shares, error_of
 from batchdp.strategies.bounds.spectral import solve_max
 from batchdp.strategies.pair import PairStrategy, complete
-from batchdp.text import Outcome
+from batchdp.text import Outcome, timed
 from batchdp.workloads.layers import layers, partitions
 from batchdp.workloads.matrix import SMALLEST, MatrixWorkload, Pair
 from batchdp.workloads.reduction import Reduction, merge_parallel, reduce
@@ -40,6 +40,7 @@ OfBlock = Callable[[MatrixWorkload, Options], PairStrategy]
 """From a block and what is asked of the search to its strategy."""
 
 
+@one_thread
 def optimize_blocks(workload: MatrixWorkload, noise: Noise, options: Options, of_block: OfBlock) -> PairStrategy:
     """The strategies of all blocks as one, or a closed form on the whole if that is better."""
     parts = [part for _, _, part in workload.parts()]
@@ -208,24 +209,27 @@ def _run_families(search: PairSearch, reduction: Reduction, seed: int) -> None:
     """Closed forms first, then work where an estimate says it can pay."""
     members = families_for(LAPLACE)
     for family in members:
-        for pair in family.on_columns(search.R):
-            search.offer_pair(family.name, pair)
+        with timed(f"tried {family.name} on merged cells"):
+            for pair in family.on_columns(search.R):
+                search.offer_pair(family.name, pair)
     best = search.error / search.scale**2
-    named = [
-        (family.name, measure)
-        for family in members
-        for measure in family.over_cells(reduction, best, thorough=search.thorough)
-    ]
+    named: list[tuple[str, Dense]] = []
+    for family in members:
+        with timed(f"tried {family.name} over cells"):
+            measures = family.over_cells(reduction, best, thorough=search.thorough)
+            named += ((family.name, measure) for measure in measures)
     exact = in_threads(lambda one: complete(search.R, one[1]), named, entries=search.R.size)
     for (name, _), found in zip(named, exact, strict=True):
         search.keep(name, found)
     if reduction.columns == 1:
         return
     for family in members:
-        family.refine(search)
+        with timed(f"refined by {family.name}"):
+            family.refine(search)
     parts = [family.part(search.R) for family in members]
     for i, family in enumerate(members):
-        family.search(search, reduction, seed, parts[i] / sum(parts[i:]) if parts[i] else 0.0)
+        with timed(f"searched in {family.name}"):
+            family.search(search, reduction, seed, parts[i] / sum(parts[i:]) if parts[i] else 0.0)
 
 
 def _best_that_holds(workload: MatrixWorkload) -> PairStrategy:

@@ -33,6 +33,7 @@ from batchdp.strategies.pair import PairStrategy
 from batchdp.strategies.residual.strategy import ResidualStrategy
 from batchdp.strategies.shaped import DEFAULT, ShapeLimits
 from batchdp.strategies.strategy import Strategy
+from batchdp.text import timed
 from batchdp.workloads.kronecker import KroneckerWorkload
 from batchdp.workloads.matrix import MatrixWorkload, Workload, as_workload
 
@@ -129,7 +130,8 @@ def optimize(
     shape_limits = checked_shape(shape, privacy, limits)
 
     def best(noise: Noise) -> Any:
-        found = best_strategy(workload, noise, options)
+        with timed(f"looked for a strategy with {noise.name} noise"):
+            found = best_strategy(workload, noise, options)
         return add_shape(workload, found, options, shape_limits) if shape == ANY and noise == LAPLACE else found
 
     found: Strategy = _better(best, objective, epsilon, delta) if privacy == "auto" else best(noise_of(privacy))
@@ -215,7 +217,8 @@ def _best_optimum(workload: MatrixWorkload, noise: Noise, options: Options) -> P
         def watch(_: int, lower: float, upper: float, name: str = family.name) -> object:
             return progress is not None and progress(lower / upper, name, upper)
 
-        found.append(family.optimum(workload, options.tolerance, None if progress is None else watch))
+        with timed(f"tried {family.name}"):
+            found.append(family.optimum(workload, options.tolerance, None if progress is None else watch))
     return min(found, key=lambda strategy: error_of(strategy, "sum"))
 
 

@@ -30,7 +30,7 @@ from batchdp.sql.script import batch_of, is_many, load_text, read_selections
 from batchdp.strategies.pair import PairStrategy
 from batchdp.strategies.shaped import DEFAULT, ShapeLimits
 from batchdp.strategies.strategy import Strategy
-from batchdp.text import Outcome, Progress
+from batchdp.text import LOG, Outcome, Progress, timed
 from batchdp.workloads.encode import checked_orders, tables_of
 from batchdp.workloads.encode.cells import MOST_CELLS
 from batchdp.workloads.encode.demands import Orders
@@ -107,12 +107,18 @@ def plan(
     )  # fmt: skip
     entry = _cached(text, orders, domain, options) if cache else None
     made = None if entry is None else _remembered(entry, text, orders, domain, options)
-    if made is None:
-        batch = encode(text, orders, domain, options, source=source, progress=progress)
+    if made is not None:
+        LOG.debug("the same batch was planned before: taken from the cache")
+    else:
+        with timed("read the queries"):
+            batch = encode(text, orders, domain, options, source=source, progress=progress)
         made = _made(text, orders, domain, batch, options, known, progress)
         _keep(made, entry)
-    if prove and made.strategy.prove(options.searched):
-        _keep(made, entry)
+    if prove:
+        with timed("looked for a proven limit"):
+            proven = made.strategy.prove(options.searched)
+        if proven:
+            _keep(made, entry)
     return made
 
 

@@ -23,8 +23,8 @@ from batchdp.sql.syntax import Scope, unwrapped
 
 QUANTILES = (exp.Median, exp.WithinGroup, exp.PercentileCont, exp.ApproxQuantile, exp.Quantile)
 MOST_VALUES = 512
-"""That a column may have, over all groups, to have a bin for each value, whatever bins it declares: with more, plans
-take minutes."""
+"""That a column may have, over all groups, to have a bin for each value, whatever bins it declares: files grow with
+the square, and a release of 1,024 takes 26 MB under Laplace noise and 42 MB under Gaussian noise."""
 FEW_VALUES = 128
 """That have a bin for each, however many groups there are."""
 MOST_BINS = 128

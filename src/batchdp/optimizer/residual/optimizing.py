@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from math import prod
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -13,7 +14,7 @@ from batchdp.errors import StrategyError
 from batchdp.linalg.matrix import Dense
 from batchdp.linalg.threads import one_thread
 from batchdp.optimizer.options import USUAL, Options
-from batchdp.optimizer.residual.groups import TooManyClassesError, solve_column
+from batchdp.optimizer.residual.groups import MOST_CLASSES, TooManyClassesError, solve_column
 from batchdp.optimizer.residual.limits import limit_of
 from batchdp.optimizer.residual.measures import improve_measures, in_fractions
 from batchdp.optimizer.residual.search import (
@@ -49,6 +50,8 @@ DEFAULT_SECONDS = 120.0
 FINER = 0.1
 """Of the tolerance that is asked for: what is left to solve is small, and rounds are cheap."""
 RHO = float(GAUSSIAN.reference)
+LEFT = 1e-9
+"""Of a query's size: a component that is no larger is rounding."""
 ROUNDS = 15
 """Of weights on tables, for the largest variance where there is no closed form."""
 
@@ -60,10 +63,34 @@ def optimize_products(workload: KroneckerWorkload, options: Options = USUAL) -> 
     if is_whole(workload):
         return _whole(workload, options.objective, account)
     batch = Batch(workload)
+    _check_ties(batch)
     if options.objective == "max":
         return _largest(batch, account, options.tolerance, options.seed)
     found, limit = best_sum(batch, batch.terms(workload.weights), account, options.tolerance, options.seed)
     return _strategy(batch, found, limit, account.outcome(found.total, limit * GOOD_ENOUGH))
+
+
+def _check_ties(batch: Batch) -> None:
+    """Refuse, before any search, a query whose tied columns have a component that is too large to be solved."""
+    workload = batch.workload
+    for (axis, kind), number in batch.numbers.items():
+        looked, array, sizes = batch.joint[number]
+        groups = [batch.columns[c].orbits for c in looked]
+        if prod(groups) <= MOST_CLASSES:
+            continue
+        for place in range(1, array.ndim):  # what is left of a sum, whose columns are tied and do not interact, is 0
+            array = array - array.mean(axis=place, keepdims=True)
+        if np.abs(array).max(initial=0.0) <= LEFT * sizes.max(initial=0.0):
+            continue
+        at = np.flatnonzero((workload.columns == axis) & (workload.chosen == kind - 1))
+        table = workload.tables[int(np.searchsorted(workload.starts, at[0], side="right")) - 1]
+        named = ", ".join(f"a{c + 1}" if workload.column_names is None else workload.column_names[c] for c in looked)
+        raise StrategyError(
+            f"query {table.name!r} ties the columns {named} together, by an OR, a product or a CASE; they have "
+            f"{' × '.join(map(str, groups))} groups of values that queries tell apart, and beyond {MOST_CLASSES:,} "
+            "combinations cannot be solved with Gaussian noise in a batch of so many answers; compare fewer values in "
+            "them, or ask for it in a batch of its own"
+        )
 
 
 def best_sum(batch: Batch, terms: TableWeights, account: Account, tolerance: float, seed: int) -> tuple[Found, float]:

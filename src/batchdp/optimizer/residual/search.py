@@ -122,6 +122,10 @@ def one_product(
     asked = np.array(list(terms.values()))
     logs = {i: _logs(_costs_of_data(batch.columns[i])) for i in looked}
     together = sum((logs[i][factor[i]] for i in looked), np.zeros(len(terms)))
+    some = np.isfinite(together)  # a query that no record is in costs nothing
+    factor, asked, together = factor[:, some], asked[some], together[some]
+    if not some.any():
+        return Found(0.0, 0.0, "product", {}, ((Answer(0.0, 0.0, ()), None),))
     answers: dict[int, Answer] = {}
     total = float(asked @ np.exp(together))
     for _ in range(SWEEPS):

@@ -188,8 +188,14 @@ class Split:
             elif len(left) == 1:
                 behind = len(self.batch.columns[left[0]].rows) + self.batch.behind[left[0]].index(number)
                 yield kept, (left[0], behind), 1.0
-            else:
+            elif self._is_left(left, number):
                 yield kept, (left, number), 1.0
+
+    def _is_left(self, left: tuple[int, ...], number: int) -> bool:
+        """Whether a joint factor has anything on these columns together: a sum over several has not."""
+        rows = self.view(left).rows
+        assert rows is not None
+        return bool(rows[number].any())
 
     def view(self, where: Where) -> ColumnView | JointView:
         """How groups look at a column, or at tied ones."""

@@ -9,6 +9,7 @@ tables, a column's own strategy is a p-Identity whose error is a function of X: 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
@@ -132,32 +133,42 @@ class ColumnProblem:
     summed: Dense
     """q_g: what tables that add up over it add."""
 
+    @cached_property
+    def _whole(self) -> Dense:
+        """Σ_k α_k S_k: the derivative by X where no table adds up over the column."""
+        found = np.zeros_like(self.grams[0])
+        for k in np.unique(self.kind[self.kind > 0]).tolist():
+            own = self.kind == k
+            found += float((self.weight[own] / self.apart[own]).sum()) * self.grams[k]
+        return found
+
+    @cached_property
+    def _also_summed(self) -> list[tuple[Dense, Dense, Dense, Dense]]:
+        """The Gram matrices of factors that tables add up over, with the c, p and q of these."""
+        kinds = np.unique(self.kind[(self.kind > 0) & (self.summed > 0)]).tolist()
+        return [(self.grams[k], *self._terms(k)) for k in kinds]
+
+    def _terms(self, k: int) -> tuple[Dense, Dense, Dense]:
+        own = self.kind == k
+        return self.weight[own], self.apart[own], self.summed[own]
+
     def value(self, X: Dense) -> tuple[float, Dense]:
         """The error and its derivative by X = (LᵀL)⁻¹."""
         X1 = X.sum(axis=1)
         tau = float(X1.sum())
-        gradient = np.zeros_like(X)
-        total, by_tau = 0.0, 0.0
-        for k, S in enumerate(self.grams):
-            own = self.kind == k
-            c, p, q = self.weight[own], self.apart[own], self.summed[own]
-            if k == 0:  # S = J: a function of τ alone
-                both = p + tau * q
-                total += float((c * tau / both).sum())
-                by_tau += float((c * p / both**2).sum())
-                continue
-            if not c.size:
-                continue
-            alpha = float((c / p).sum())
-            h = q / (p * (p + tau * q))
-            H, slope = float((c * h).sum()), -float((c * q**2 / (p * (p + tau * q) ** 2)).sum())
+        c, p, q = self._terms(0)  # S = J: a function of τ alone
+        both = p + tau * q
+        total = float(np.vdot(self._whole, X)) + float((c * tau / both).sum())
+        by_tau, shift = float((c * p / both**2).sum()), np.zeros(len(X))
+        for S, c, p, q in self._also_summed:
+            H = float((c * q / (p * (p + tau * q))).sum())
+            slope = -float((c * q**2 / (p * (p + tau * q) ** 2)).sum())
             SX1 = S @ X1
             u = float(X1 @ SX1)
-            total += alpha * float(np.vdot(S, X)) - H * u
-            gradient += alpha * S
-            gradient -= H * (SX1[:, None] + SX1[None, :])
+            total -= H * u
+            shift += H * SX1
             by_tau -= slope * u
-        return total, gradient + by_tau
+        return total, self._whole - shift[:, None] - shift[None, :] + by_tau
 
 
 def fit_column(

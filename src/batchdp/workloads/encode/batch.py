@@ -144,7 +144,7 @@ def _columns(asked: TableSpecs, *, joint: bool) -> tuple[list[tuple[int, ...]], 
             raise asked.refusal(
                 f"the columns {named} are tied together by an OR, a sum or a CASE and have {size:,} combinations, more "
                 f"than {MOST_TOGETHER:,}",
-                "compare fewer values in them, or ask for one of them at a time",
+                "compare fewer values in them, or ask for it in a batch of its own",
                 [k for k, one in enumerate(keys) if len(one) > 1 and set(one) <= set(own)],
                 [a for _, a in sorted(within, reverse=True)[:1]],
             )

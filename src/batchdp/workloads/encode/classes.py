@@ -341,6 +341,8 @@ def _lexicographic(rows: sparse.csr_array) -> NDArray[np.intp]:
 
 def _distinct_rows(rows: NDArray[Any]) -> tuple[NDArray[Any], States]:
     """The different rows, the first row first, and for every row its place among them."""
+    if len(rows) == 1:  # as of every first column
+        return rows, np.zeros(1, dtype=np.int32)
     # Sorting one random product per row is much quicker than sorting rows; whether it told them apart is then checked.
     salt = np.random.default_rng(0).integers(0, 2**64, size=rows.shape[1], dtype=np.uint64) | np.uint64(1)
     step = max(1, CHUNK // max(1, rows.shape[1]))

@@ -138,7 +138,7 @@ def of_cases(
     if prod(len(alive[i]) for i in one.looked) > MOST_TOGETHER:
         raise QueryError(
             f"a CASE looks at {len(one.looked)} columns with more than {MOST_TOGETHER:,} combinations, too many "
-            "in a batch of so many answers; use fewer columns in it"
+            "in a batch of so many answers; use fewer columns in it, or ask for it in a batch of its own"
         )
     whole = one.on(one.looked, [len(alive[i]) for i in one.looked])
     return Partition(one.looked, np.rint(whole).astype(np.int64).reshape(-1) - 1)
