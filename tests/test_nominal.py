@@ -21,8 +21,8 @@ from batchdp.workloads.kronecker import in_factors
 
 PACKAGE = Path(batchdp.__file__).parent
 CLOCKS = ("monotonic", "perf_counter", "process_time", "thread_time", "time")
-MAY_READ_CLOCKS = {"ledger/file.py", "plans/comparison.py"}
-"""How long a ledger that is busy is waited for, and the seconds that a comparison shows."""
+MAY_READ_CLOCKS = {"cli/streams.py", "ledger/file.py", "plans/comparison.py", "text.py"}
+"""How long a ledger that is busy is waited for, and the seconds that a comparison and the log show."""
 PREFIX = np.tril(np.ones((12, 12)))
 TABLES = in_factors((12, 12, 3), [[PREFIX, None, None], [None, PREFIX, np.eye(3)], [np.eye(12), np.eye(12), None]])
 
